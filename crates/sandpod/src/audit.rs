@@ -1,8 +1,8 @@
-//! Who hears of every operation: before it is done, and what became of it.
+//! The audit: events before and after every operation.
 //!
-//! An [`Audit`] takes [`AuditEvent`]s from all sandboxes of a provider and hands them to an [`AuditSink`] on a thread of its
-//! own, in order and in batches, so that no sink ever holds up anybody's bytes. [`AuditFile`] keeps them in a file whose
-//! lines are chained by their hashes, [`Otlp`] sends them to a collector, and any function can hear them.
+//! An [`Audit`] receives [`AuditEvent`]s from all sandboxes of a provider and passes them to an [`AuditSink`] on a thread of
+//! its own, in order and in batches, so that a slow sink does not block the runtime. [`AuditFile`] writes them to a file whose
+//! lines form a hash chain, [`Otlp`] sends them to a collector, and any function can be a sink.
 
 mod config;
 mod event;
@@ -27,14 +27,14 @@ pub use self::file::{AuditFile, AuditHead, verify};
 pub use self::otlp::Otlp;
 use crate::{Error, Result};
 
-/// What waits for a sink at most.
+/// The number of events that can wait for a sink.
 const QUEUE: usize = 1024;
-/// What a sink is handed at once at most.
+/// The number of events in one batch.
 const BATCH: usize = 256;
-/// What is told of a command at most.
+/// The length to which command text is cut.
 const MAX_COMMAND_BYTES: usize = 16 * 1024;
 
-/// What keeps events, or passes them on. It is called on a thread of its own and may block there.
+/// Stores or forwards events. It runs on a thread of its own and may block there.
 ///
 /// ```
 /// use sandpod::{Audit, AuditEvent, AuditOptions};
@@ -43,7 +43,7 @@ const MAX_COMMAND_BYTES: usize = 16 * 1024;
 /// # Ok::<(), sandpod::Error>(())
 /// ```
 pub trait AuditSink: Send + 'static {
-    /// Takes events, in order; an error says that they are not kept.
+    /// Takes events in order; an error means that they are not stored.
     fn record(&mut self, events: &[AuditEvent]) -> std::result::Result<(), String>;
 }
 
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// Several sinks: each takes all, and what one does not keep is not kept.
+/// Several sinks: each takes all events, and an error of one is an error of all.
 impl AuditSink for Vec<Box<dyn AuditSink>> {
     fn record(&mut self, events: &[AuditEvent]) -> std::result::Result<(), String> {
         let results: Vec<_> = self.iter_mut().map(|sink| sink.record(events)).collect();
@@ -64,17 +64,17 @@ impl AuditSink for Vec<Box<dyn AuditSink>> {
     }
 }
 
-/// Changes an event before it is told.
+/// Changes an event before it is recorded.
 pub type Redaction = Arc<dyn Fn(&mut AuditEvent) + Send + Sync>;
 
-/// How to audit.
+/// The options of an audit.
 #[derive(Clone, Default)]
 pub struct AuditOptions {
-    /// What can't be told is not done. Otherwise it is logged and done.
+    /// Reject operations whose event cannot be recorded. Otherwise the failure is logged.
     pub strict: bool,
-    /// What is told of commands.
+    /// Command text in events.
     pub commands: CommandRedaction,
-    /// Changes each event before it is told, for example to leave out what is secret here.
+    /// Changes each event before it is recorded, for example to remove secrets.
     pub redact: Option<Redaction>,
 }
 
@@ -85,18 +85,19 @@ impl fmt::Debug for AuditOptions {
     }
 }
 
-/// What is told of commands.
+/// Command text in events.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandRedaction {
-    /// All of it, but for the end of a very long one.
+    /// The text, cut if it is very long.
     #[default]
     Full,
-    /// Its SHA-256: two that are the same can be told, and nothing else.
+    /// Its SHA-256, which only shows whether two commands are equal.
     Hash,
 }
 
-/// Takes events and hands them on. Clones are the same audit; it ends when the last one is dropped and all is handed on.
+/// Receives events and passes them to a sink. Clones share one audit; it ends when the last one is dropped and all events are
+/// passed on.
 #[derive(Clone, Debug)]
 pub struct Audit {
     options: AuditOptions,
@@ -109,11 +110,11 @@ enum Message {
     Flush(oneshot::Sender<()>),
 }
 
-/// Tells who waits for it whether an event is kept.
+/// Reports to a waiting caller whether an event is stored.
 type Receipt = oneshot::Sender<std::result::Result<(), String>>;
 
 impl Audit {
-    /// An audit that hands events to `sink`, on a thread of its own.
+    /// Starts an audit with this sink.
     pub fn new(sink: impl AuditSink, options: AuditOptions) -> Result<Self> {
         let (queue, messages) = mpsc::channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
@@ -126,7 +127,7 @@ impl Audit {
         Ok(Self { options, queue, lost })
     }
 
-    /// Waits until all that was told so far is handed on.
+    /// Waits until all events so far are passed on.
     pub async fn flush(&self) {
         let (sender, done) = oneshot::channel();
         if self.queue.send(Message::Flush(sender)).await.is_ok() {
@@ -134,13 +135,13 @@ impl Audit {
         }
     }
 
-    /// How many events could not be told, since the last one that could.
+    /// The number of events lost since the last stored one.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Tells what is about to be done. An error: it must not be.
+    /// Records an intent. On an error the operation must not be done.
     pub(crate) async fn intent(&self, event: AuditEvent) -> std::result::Result<(), String> {
         if !self.options.strict {
             self.tell(event);
@@ -152,7 +153,7 @@ impl Audit {
         kept.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
     }
 
-    /// Tells what became of it, without waiting for anybody.
+    /// Records an outcome without waiting.
     pub(crate) fn tell(&self, event: AuditEvent) {
         let event = Box::new(self.told(event));
         let lost = event.lost_before + 1;
@@ -176,10 +177,10 @@ impl Audit {
     }
 }
 
-/// What is said where the thread is gone.
+/// The error once the thread has ended.
 const ENDED: &str = "nobody takes events any more";
 
-/// Hands events on until nobody can tell any.
+/// Passes events on until no sender is left.
 fn hand_on(mut sink: impl AuditSink, mut messages: mpsc::Receiver<Message>, strict: bool) {
     while let Some(first) = messages.blocking_recv() {
         let (mut events, mut receipts, mut flushed) = (Vec::new(), Vec::new(), None);
@@ -202,7 +203,7 @@ fn hand_on(mut sink: impl AuditSink, mut messages: mpsc::Receiver<Message>, stri
                 let then = if strict { "stopping" } else { "continuing" };
                 tracing::warn!("Audit log callback failed ({then}): {error}");
             }
-            // Who waited may have left.
+            // The waiting caller may have been dropped.
             for receipt in receipts {
                 let _ = receipt.send(kept.clone());
             }

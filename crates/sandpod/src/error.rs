@@ -1,4 +1,4 @@
-//! The one error type of the library.
+//! The error type of the library.
 
 use std::fmt;
 
@@ -13,10 +13,11 @@ const RAW_ROLE: &str = "deploy/rbac/raw.yaml";
 /// The file that grants what a namespace for each sandbox needs.
 const NAMESPACES_ROLE: &str = "deploy/rbac/raw-namespaces.yaml";
 
-/// What to do about a sandbox that has lost its place. It names no call: the library, its bindings and the command say it.
+/// The advice for a sandbox that has lost its place. It names no call, because the bindings and the command have different
+/// ones.
 pub(crate) const CREATE_AGAIN: &str = "Create it again.";
 
-/// What happened, and what to do next.
+/// An error: what happened, and what to do next.
 ///
 /// ```
 /// use sandpod::{Error, ErrorKind};
@@ -31,14 +32,14 @@ pub struct Error {
     case: Option<ErrorCase>,
     message: String,
     next: String,
-    /// A right is missing in one namespace.
+    /// Whether a right is missing in one namespace.
     lacks_right: bool,
-    /// The API server did not answer, or was not able to work. The request may have been carried out.
+    /// Whether the API server did not answer, or was overloaded. The request may have taken effect.
     outage: bool,
 }
 
 impl Error {
-    /// An error of two sentences: what happened, and what to do next.
+    /// Makes an error of two sentences: what happened, and what to do next.
     pub fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
         let (message, next) = (message.into(), next.into());
         Self { kind, case: None, message, next, lacks_right: false, outage: false }
@@ -73,7 +74,7 @@ impl Error {
         self.case.map_or(self.kind.javascript_class(), ErrorCase::javascript_class)
     }
 
-    /// What kind of failure it is.
+    /// The kind of failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -96,12 +97,12 @@ impl Error {
         self.lacks_right
     }
 
-    /// The same error; if a right is missing and nobody has said yet what grants it there, `next` does.
+    /// The same error with `next` as its advice, if a right is missing and the advice does not name the role yet.
     pub(crate) fn or_grant(self, next: impl FnOnce() -> String) -> Self {
         if self.lacks_right { Self { next: next(), lacks_right: false, ..self } } else { self }
     }
 
-    /// Whether the API server could not be reached, or was too busy to do anything.
+    /// Whether the API server could not be reached, or was overloaded.
     pub(crate) fn is_outage(&self) -> bool {
         self.outage
     }
@@ -110,7 +111,7 @@ impl Error {
         Self::new(ErrorKind::InvalidInput, message, next)
     }
 
-    /// What the API server, or the way to it, said when we tried to do `what`.
+    /// The error of a failed request to the API server; `what` names the attempt.
     pub(crate) fn api(what: &str, cause: &kube::Error) -> Self {
         let kube::Error::Api(status) = cause else {
             let said = chain(cause);
@@ -156,14 +157,14 @@ impl Error {
     }
 }
 
-/// Whether a call that got no answer may get one later: not if the server is the wrong one, or the login fails.
+/// Whether a request without an answer may succeed later: not with the wrong server or a failed login.
 fn may_pass(cause: &kube::Error, said: &str) -> bool {
     let lost =
         matches!(cause, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_));
     lost && !said.contains("invalid peer certificate")
 }
 
-/// What to look at when there was no answer at all.
+/// The advice for a request without an answer.
 fn way_there(said: &str) -> &'static str {
     if said.contains("invalid peer certificate") {
         "The server has no certificate that the kubeconfig trusts: check its certificate-authority, and whether \
@@ -175,7 +176,7 @@ fn way_there(said: &str) -> &'static str {
     }
 }
 
-/// The error with its causes: kube's own says little more than that the service failed.
+/// The error with its causes: kube's own text only names the failed service.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut said = error.to_string();
     let mut source = error.source();

@@ -1,9 +1,9 @@
-//! What stands between a caller and a sandbox: its policy, the audit, spans and counters.
+//! The guard around a sandbox: its policy, the audit, spans and counters.
 //!
-//! A [`Sandbox`] has every operation of the client's. Each goes one way: the policy is asked by the text of paths and
-//! commands ([`policy`], [`paths`], [`commands`]), the audit hears the intent, the call is sent with the bounds that the guest
-//! holds it to, and the audit hears the outcome ([`watch`]). Only what the guest holds is a promise; what is asked here is
-//! there for a clear answer.
+//! A [`Sandbox`] has every operation of the client. Each takes the same steps: the policy checks the text of paths and commands
+//! ([`policy`], [`paths`], [`commands`]), the audit records the intent, the call is sent with the bounds that the guest
+//! enforces, and the audit records the outcome ([`watch`]). Only the guest's checks are enforcement; those here give clear
+//! answers.
 
 mod commands;
 mod loss;

@@ -1,4 +1,4 @@
-//! Where the guest's programs lie on this machine: they are data that is sent into sandboxes.
+//! The guest's programs on this machine, which are sent into sandboxes as data.
 
 use std::env;
 use std::fs;
@@ -20,8 +20,8 @@ pub(crate) struct GuestBinaries {
     pub(crate) guest: Vec<u8>,
 }
 
-/// Reads the programs for `arch`: from `SANDPOD_GUEST_DIR`, from beside `package_dir` or the executable, or from the
-/// user's cache folder. The first of these that has both is taken.
+/// Reads the programs for `arch` from the first of these that has both: `SANDPOD_GUEST_DIR`, the directory beside `package_dir`
+/// or the executable, and the user's cache directory.
 pub(crate) fn find(arch: &str, package_dir: Option<&Path>) -> Result<GuestBinaries> {
     read_first(&candidates(arch, named(), package_dir), arch)
 }
@@ -31,8 +31,8 @@ pub(crate) fn find_guest(package_dir: Option<&Path>) -> Result<PathBuf> {
     Ok(first(&candidates(OWN_ARCH, named(), package_dir), OWN_ARCH)?.join(GUEST))
 }
 
-/// The guest's program for this machine, if it was installed with the executable or a folder is named for it. What a
-/// cache holds may be of another version.
+/// The guest's program for this machine, if it was installed with the executable or `SANDPOD_GUEST_DIR` is set. The cache may
+/// hold another version.
 pub(crate) fn find_installed_guest() -> Result<Option<PathBuf>> {
     match named() {
         Some(dir) => Ok(Some(first(&candidates(OWN_ARCH, Some(dir), None), OWN_ARCH)?.join(GUEST))),
@@ -45,7 +45,7 @@ fn named() -> Option<PathBuf> {
 }
 
 fn candidates(arch: &str, named: Option<PathBuf>, package_dir: Option<&Path>) -> Vec<PathBuf> {
-    // Who names a folder means that one: another guest must not be taken in silence.
+    // A named directory is the only one: another guest must not be used silently.
     if let Some(dir) = named {
         return vec![dir.join(arch), dir];
     }

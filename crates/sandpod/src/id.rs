@@ -1,4 +1,4 @@
-//! The names of sandboxes.
+//! Sandbox ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Error, ErrorKind, Result};
 
-/// The name of a sandbox: a DNS label, since Kubernetes objects carry it.
+/// The id of a sandbox: a DNS label, because names of Kubernetes objects contain it.
 ///
 /// ```
 /// use sandpod::SandboxId;
@@ -24,7 +24,7 @@ use crate::{Error, ErrorKind, Result};
 pub struct SandboxId(String);
 
 impl SandboxId {
-    /// A new name that nobody has.
+    /// A new random id.
     pub fn random() -> Result<Self> {
         Ok(Self::of_bytes(&Self::random_bytes::<16>()?))
     }
@@ -41,7 +41,7 @@ impl SandboxId {
         Ok(bytes)
     }
 
-    /// The name of a thread's sandbox: the same in every process that manages this scope, and no other thread's.
+    /// The id of a thread's sandbox: the same in every process with this scope, and different for every other thread.
     ///
     /// ```
     /// use sandpod::SandboxId;

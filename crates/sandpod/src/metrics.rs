@@ -1,4 +1,4 @@
-//! What this process does with sandboxes, counted.
+//! Counters of this process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use sandpod_client::StreamMetrics;
 
 use crate::guard::Operation;
 
-/// The upper ends of the times that are counted together, in microseconds; beyond the last is one more.
+/// The upper bounds of the histogram's buckets in microseconds; one more bucket is beyond the last.
 pub(crate) const BUCKETS_US: [u64; 7] = [1_000, 5_000, 25_000, 100_000, 500_000, 2_500_000, 30_000_000];
 
-/// Of this process. A forked child goes on from its parent's numbers.
+/// The counters of this process. A forked child continues its parent's.
 pub(crate) static COUNTERS: Counters = Counters::new();
 
 pub(crate) struct Counters([Counter; Operation::ALL.len()]);
@@ -75,39 +75,39 @@ impl Counter {
     }
 }
 
-/// What this process has done with sandboxes since it began.
+/// The operations of this process on sandboxes since it began.
 ///
 /// ```
 /// let metrics = sandpod::Metrics::now();
-/// assert_eq!(metrics.operations.get("grep"), None, "nobody has searched yet");
+/// assert_eq!(metrics.operations.get("grep"), None, "there was no search yet");
 /// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// By the operation's name; only those that were done.
+    /// By the operation's name; only operations that were done.
     pub operations: BTreeMap<&'static str, OperationMetrics>,
     /// The streams to sandboxes.
     pub streams: StreamMetrics,
 }
 
-/// How often one kind of operation was done, and how long it took.
+/// The number and duration of one kind of operation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct OperationMetrics {
-    /// All that have ended.
+    /// Operations that have ended.
     pub count: u64,
-    /// Those that had no result.
+    /// Operations that failed.
     pub failed: u64,
-    /// Those that a policy refused.
+    /// Operations that a policy denied.
     pub denied: u64,
-    /// The time of all together.
+    /// The sum of all durations.
     pub total: Duration,
-    /// How many took up to 1, 5, 25, 100 and 500 ms, 2.5 s, 30 s, and longer.
+    /// Histogram of durations: up to 1, 5, 25, 100 and 500 ms, 2.5 s, 30 s, and longer.
     pub buckets: [u64; 8],
 }
 
 impl Metrics {
-    /// As it is now.
+    /// The present values.
     #[must_use]
     pub fn now() -> Self {
         let all = Operation::ALL.into_iter().zip(&COUNTERS.0);

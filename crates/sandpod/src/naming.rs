@@ -1,4 +1,4 @@
-//! How the objects of a sandbox, and what is noted on them, are called in the cluster.
+//! Naming schemes for a sandbox's objects, labels and annotations.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The label by which users of langchain-kubernetes find the objects of a sandbox.
 const THEIR_ID: &str = "deepagents.langchain.com/sandbox-id";
 
-/// Who knows the names of Pods, of their namespaces, and of what is noted on a sandbox.
+/// Naming scheme for Pods, namespaces, labels and annotations.
 ///
-/// A sandbox notes the naming that it was made with, so that whoever finds it knows its Pod.
+/// A sandbox's anchor notes its scheme, so that every process finds its Pod.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Naming {
-    /// sandpod's own.
+    /// sandpod's own scheme.
     #[default]
     Sandpod,
-    /// langchain-kubernetes's, whose users have scripts and dashboards that look for them.
+    /// The scheme of langchain-kubernetes, for its users' scripts and dashboards.
     LangchainKubernetes,
 }
 
@@ -43,7 +43,7 @@ impl Naming {
         if note == Self::LangchainKubernetes.note() { Self::LangchainKubernetes } else { Self::Sandpod }
     }
 
-    /// A new name. Eight digits are few: whoever takes one looks first whether it is free.
+    /// A new name. Eight digits may collide: the caller checks whether the name is free.
     pub(crate) fn random_id(self) -> Result<SandboxId> {
         match self {
             Self::Sandpod => SandboxId::random(),
@@ -127,8 +127,8 @@ impl Naming {
         all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    /// The policy that cuts this one sandbox off the network, and the label of its Pod that it selects; for users who
-    /// look for one by the sandbox's name. What counts is the policy that all sandboxes share.
+    /// The policy that isolates this one sandbox, and the label of its Pod that it selects, for users who look for one by the
+    /// sandbox's name. The policy that all sandboxes share is the effective one.
     pub(crate) fn own_policy(self, id: &SandboxId) -> Option<(String, &'static str)> {
         match self {
             Self::Sandpod => None,

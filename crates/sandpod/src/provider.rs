@@ -1,4 +1,4 @@
-//! What makes sandboxes, finds them again and deletes them: all that is the same wherever they run.
+//! Creates, finds and deletes sandboxes: the code that all modes share.
 
 mod activity;
 mod deletion;
@@ -41,70 +41,70 @@ use crate::{
     AgentSandboxConfig, Config, Error, ErrorKind, LocalConfig, Naming, RawConfig, Result, SandboxId, labels,
 };
 
-/// How often a sandbox that others give up or change is tried anew.
+/// The number of attempts on a sandbox that other processes delete or change meanwhile.
 const MAX_TRIES: usize = 3;
-/// How many sandboxes are read at once.
+/// The number of sandboxes of one page.
 const PAGE: u32 = 100;
-/// How long closing waits for what is still being written.
+/// The time that `close` waits for background writes.
 const CLOSING_LIMIT: Duration = Duration::from_secs(5);
-/// Makes sandboxes, finds them again and deletes them. It keeps no list: all that it knows is in the cluster.
+/// Creates sandboxes, finds them again and deletes them. It has no list of its own: all state is in the cluster.
 ///
-/// Every future may be dropped at any time; a sandbox that was being made then is taken back.
+/// Every future may be dropped at any time; the creation of a sandbox is rolled back then.
 #[derive(Clone)]
 pub struct Provider {
     backend: Arc<dyn Backend>,
     defaults: Arc<Defaults>,
     audit: Option<Audit>,
-    /// What is written after a call has returned.
+    /// Writes that continue after a call has returned.
     tasks: TaskTracker,
 }
 
-/// What every sandbox of a provider has unless a request says otherwise.
+/// The properties of every sandbox of a provider, unless a request has others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Defaults {
-    /// What new sandboxes are called.
+    /// Naming scheme of new sandboxes.
     pub(crate) naming: Naming,
-    /// What the names of users' labels begin with.
+    /// Prefix of users' labels.
     pub(crate) label_prefix: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
-    /// Where commands start; none: where the place says, or else `/workspace`.
+    /// Working directory of commands; none: that of the place, or else `/workspace`.
     pub(crate) working_dir: Option<String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
-    /// None: as long as it takes.
+    /// Timeout of commands; none: no timeout.
     pub(crate) exec_timeout: Option<Duration>,
-    /// Makes a new place ready before it is handed out.
+    /// Script that runs in a new place before it is handed out.
     pub(crate) setup: Option<SetupScript>,
-    /// What callers may do.
+    /// Policy of the sandboxes.
     pub(crate) policy: Option<SandboxPolicy>,
 }
 
-/// A sandbox that was handed out. It never recreates itself: once its place is gone, each call says so. Where an earlier
-/// place was lost, the first call says that, in whichever process it is: [`Sandbox`].
+/// A sandbox that was handed out. It never recreates itself: once its place is gone, each call fails. If an earlier place was
+/// lost, the first call reports that, in any process: [`Sandbox`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SandboxHandle {
-    /// By this it is found again.
+    /// The id by which it is found again.
     pub id: SandboxId,
-    /// Every operation.
+    /// All operations in the sandbox.
     pub sandbox: Sandbox,
-    /// Counts the places that the sandbox had: when it has grown, the files of the earlier one are gone.
+    /// The number of places that the sandbox has had. When it grows, the files of the earlier place are gone.
     pub generation: u32,
-    /// Names the present place: no other place of any sandbox is called so.
+    /// The name of the present place, which no other place of any sandbox has.
     pub place: String,
-    /// Nobody has used the place before.
+    /// Whether this is the first use of the place.
     pub is_new: bool,
-    /// The Pod that it runs in, as `namespace/name`.
+    /// The Pod as `namespace/name`.
     pub pod: String,
-    /// How long a command may take if a call doesn't say; none: as long as it takes.
+    /// Timeout of commands for calls without one; none: no timeout.
     pub default_exec_timeout: Option<Duration>,
-    /// What its kernel can hold commands to.
+    /// The restrictions that the kernel of the sandbox can enforce.
     pub enforced: Enforced,
 }
 
 impl Provider {
-    /// A provider of the sandboxes that the configuration describes, in whichever mode. It sends no request to a cluster yet.
+    /// Opens the provider of a configuration of any mode. It sends no request to a cluster yet.
     ///
     /// ```no_run
     /// # async fn example() -> sandpod::Result<()> {
@@ -119,7 +119,7 @@ impl Provider {
         config.into().open().await
     }
 
-    /// A provider for the cluster that the configuration names. It reads the kubeconfig and asks the cluster nothing yet.
+    /// Opens a provider of raw mode. It reads the kubeconfig and sends no request to the cluster yet.
     pub async fn connect(config: RawConfig) -> Result<Self> {
         config.check()?;
         let insecure = Insecure::allowed_if(config.allow_insecure_api_server);
@@ -129,7 +129,7 @@ impl Provider {
         Self::with_client(client, config)
     }
 
-    /// A provider that speaks to the cluster through `client`.
+    /// As [`connect`](Self::connect), with a client for the cluster.
     pub fn with_client(client: Client, config: RawConfig) -> Result<Self> {
         config.check()?;
         let (defaults, audit) = (config.defaults(), config.audit_config().with(None)?);
@@ -141,8 +141,7 @@ impl Provider {
         Ok(Self { audit, ..provider })
     }
 
-    /// A provider of sandboxes of agent-sandbox, in the cluster that the configuration names. It asks the cluster nothing
-    /// yet.
+    /// Opens a provider of agent-sandbox mode. It reads the kubeconfig and sends no request to the cluster yet.
     ///
     /// ```no_run
     /// # async fn example() -> sandpod::Result<()> {
@@ -164,14 +163,14 @@ impl Provider {
         Self::agent_sandbox_with_client(client, config)
     }
 
-    /// A provider of sandboxes of agent-sandbox that speaks to the cluster through `client`.
+    /// As [`agent_sandbox`](Self::agent_sandbox), with a client for the cluster.
     pub fn agent_sandbox_with_client(client: Client, config: AgentSandboxConfig) -> Result<Self> {
         config.check_settings()?;
         let (defaults, audit) = (config.defaults(), config.audit_config().with(None)?);
         Ok(Self { audit, ..Self::new(AgentSandbox::new(client, config), defaults) })
     }
 
-    /// A provider of sandboxes on this machine.
+    /// Opens a provider of local mode.
     pub fn local(config: &LocalConfig) -> Result<Self> {
         config.check()?;
         let audit = config.audit.with(None)?;
@@ -183,26 +182,26 @@ impl Provider {
         Self { backend, defaults, audit: None, tasks: TaskTracker::new() }
     }
 
-    /// The same provider, all of whose operations `audit` hears, and those of its sandboxes. It takes the place of an
-    /// audit that the configuration names.
+    /// The same provider with another audit, which records all of its operations and those of its sandboxes. It replaces the
+    /// audit of the configuration.
     #[must_use]
     pub fn with_audit(self, audit: Audit) -> Self {
         Self { audit: Some(audit), ..self }
     }
 
-    /// What this process has done with sandboxes since it began, by whichever provider.
+    /// The counters of this process for the operations of all providers.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::now()
     }
 
-    /// The audit that hears of all, if there is one.
+    /// The audit that records all operations, if there is one.
     #[must_use]
     pub fn audit(&self) -> Option<&Audit> {
         self.audit.as_ref()
     }
 
-    /// Does something with the sandbox `id`, and tells the audit.
+    /// Performs an operation on the sandbox `id` with a span, audit events and counters.
     async fn watched<T>(
         &self,
         operation: Operation,
@@ -213,17 +212,17 @@ impl Provider {
         watch(self.audit.as_ref(), Intent::new(operation, id, Vec::new()), None, work, describe).await
     }
 
-    /// The sandbox that is asked for, wherever it is now, or a new one.
+    /// Finds the requested sandbox, or creates one.
     ///
     /// A sandbox whose place is lost gets a new one under the same id, with the next generation, unless
-    /// [`SandboxRequest::on_lost`] says otherwise. The answer says which sandbox it is.
+    /// [`SandboxRequest::on_lost`] says otherwise. The returned id differs from the requested one if no such sandbox existed.
     pub async fn get_or_create(&self, request: SandboxRequest) -> Result<SandboxHandle> {
         let id = request.id.clone().unwrap_or_default();
         let named = |handle: &SandboxHandle, event: &mut AuditEvent| event.sandbox = handle.id.to_string();
         self.watched(Operation::Create, &id, Box::pin(self.obtain(request)), named).await
     }
 
-    /// The sandbox `id`; an error of kind [`ErrorKind::NotFound`] if it or its place is gone.
+    /// Finds the sandbox `id`. An error of kind [`ErrorKind::NotFound`] means that it or its place is gone.
     pub async fn reconnect(&self, id: &str) -> Result<SandboxHandle> {
         let found = Box::pin(async {
             let id: SandboxId = id.parse()?;
@@ -234,11 +233,11 @@ impl Provider {
         self.watched(Operation::Reconnect, id, found, |_, _| ()).await
     }
 
-    /// The sandbox of a `SandboxClaim` that somebody else made, in the configuration's namespace, reached as the
-    /// configuration says. Only in agent-sandbox mode; a template is not needed.
+    /// Uses the sandbox of an existing `SandboxClaim` in the configuration's namespace. Only in agent-sandbox mode; a template
+    /// is not needed.
     ///
-    /// Whoever made the claim keeps its life: nothing is written on it, no cleanup takes it, and [`delete`](Self::delete)
-    /// refuses it. A claim that sandpod made is reconnected to.
+    /// The creator of the claim keeps its ownership: sandpod writes nothing on it, no cleanup deletes it, and
+    /// [`delete`](Self::delete) is an error. A claim that sandpod created is reconnected to.
     ///
     /// ```no_run
     /// # async fn example() -> sandpod::Result<()> {
@@ -257,7 +256,7 @@ impl Provider {
         self.watched(Operation::Reconnect, claim_name, adopted, |_, _| ()).await
     }
 
-    /// What is known of the sandbox `id` without asking its guest.
+    /// Reads the properties of the sandbox `id` without a call to its guest.
     pub async fn info(&self, id: &str) -> Result<SandboxInfo> {
         let found = Box::pin(async {
             let id: SandboxId = id.parse()?;
@@ -267,8 +266,8 @@ impl Provider {
         self.watched(Operation::Info, id, found, |_, _| ()).await
     }
 
-    /// One page of the sandboxes that are asked for; a page before the last one is never empty.
-    /// Those that wait in pools of the namespace come last, as [`Status::Warm`], with the names of their Pods as ids.
+    /// Returns one page of sandboxes; a page before the last one is never empty. Pods that wait in warm pools of the namespace
+    /// come last, as [`Status::Warm`], with their names as ids.
     pub async fn list(&self, options: ListOptions) -> Result<SandboxPage> {
         self.watched(Operation::ListSandboxes, "", Box::pin(self.page(options)), |_, _| ()).await
     }
@@ -289,20 +288,20 @@ impl Provider {
         }
     }
 
-    /// Deletes the sandbox `id` with all that it has; that there is none is no error. It returns when all is gone, or
-    /// without `wait` when the cluster has taken the order.
+    /// Deletes the sandbox `id` with all of its objects. Deleting a sandbox that does not exist succeeds. It returns when all
+    /// objects are gone, or without `wait` when the cluster has accepted the deletion.
     pub async fn delete(&self, id: &str, wait: bool) -> Result<()> {
         let deleted = async { self.backend.delete(&id.parse()?, wait).await };
         self.watched(Operation::Remove, id, deleted, |(), _| ()).await
     }
 
-    /// Deletes the sandboxes whose time is up, what is left of creations that nobody finished, and warm pools that nobody
-    /// has kept for ten minutes.
+    /// Deletes expired sandboxes, the objects of abandoned creations, and warm pools that no process has maintained for ten
+    /// minutes.
     ///
-    /// `max_idle` takes the place of each sandbox's own idle time to live. The record of the last use is written at most
-    /// once a minute for a sandbox without one, so where it does not decide, the sandbox's guest is asked: a sandbox that
-    /// was used within `max_idle`, or runs a command, stays. Where the guest can't be asked, the sandbox stays for as much
-    /// longer as its record may be late. With a `max_idle` of zero none is asked, and all go that do not change meanwhile.
+    /// `max_idle` replaces each sandbox's own idle time to live. The record of the last use is written at most once a minute
+    /// for a sandbox without such a time, so where the record is not decisive, the guest is asked: a sandbox that was used
+    /// within `max_idle`, or runs a command, stays. If the guest cannot be asked, the possible delay of the record is added to
+    /// `max_idle`. With a `max_idle` of zero no guest is asked, and every sandbox that does not change meanwhile is deleted.
     pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
         self.watched(Operation::Cleanup, "", Box::pin(self.clean(max_idle)), |_, _| ()).await
     }
@@ -316,35 +315,36 @@ impl Provider {
         Ok(result)
     }
 
-    /// Removes what sandboxes share and leave behind: in a cluster the guest's `ConfigMaps`, what was learned of images
-    /// and the deny-all policy. It says what that was, as `kind/name`. While there is a sandbox it is an error.
+    /// Removes the objects that sandboxes share: in a cluster the guest's `ConfigMaps`, the cache of image properties and the
+    /// deny-all policy. Returns their names as `kind/name`. It is an error while a sandbox exists.
     pub async fn clear(&self) -> Result<Vec<String>> {
         self.watched(Operation::Clear, "", self.backend.delete_shared_objects(), |_, _| ()).await
     }
 
-    /// Lets the sandbox `id` end after `ttl` from now, whatever time to live it had.
+    /// Sets the time to live of the sandbox `id` to `ttl` from now.
     pub async fn extend(&self, id: &str, ttl: Duration) -> Result<()> {
         self.watched(Operation::Extend, id, Box::pin(self.give_time(id, ttl)), |(), _| ()).await
     }
 
-    /// Ends the Pod of the sandbox `id`; what lies on its volumes stays ([`SandboxInfo::durable_dirs`]), and so does its
-    /// id. It returns when the Pod is gone. Only in agent-sandbox mode; one that is suspended already is no error.
+    /// Deletes the Pod of the sandbox `id` and keeps its volumes ([`SandboxInfo::durable_dirs`]) and its id. It returns when
+    /// the Pod is gone. Only in agent-sandbox mode; suspending a suspended sandbox succeeds.
     ///
-    /// A sandbox whose workspace is not on a volume would lose it: that is refused with the directories' names, unless
-    /// `force` is set.
+    /// If the workspace is not on a volume, the call fails with the names of the directories that would be lost, unless `force`
+    /// is set.
     ///
-    /// While it is suspended every call on it says so, no idle time to live runs, and its `ttl` goes on.
+    /// While the sandbox is suspended, every call on it fails with that reason, its idle time to live does not run, and its
+    /// `ttl` continues.
     pub async fn suspend(&self, id: &str, force: bool) -> Result<()> {
         let suspended = Box::pin(async { self.backend.suspend(&id.parse()?, force).await });
         self.watched(Operation::Suspend, id, suspended, |(), _| ()).await
     }
 
-    /// Gives the suspended sandbox that is asked for by its id a Pod again and hands it out, with the next generation:
-    /// processes and files outside of its volumes are gone, a setup script runs again, and its times to live begin anew.
-    /// One that is not suspended is handed out as it is.
+    /// Gives the suspended sandbox of the request's id a Pod and hands it out, with the next generation. Processes and files
+    /// outside of its volumes are gone, a setup script runs again, and its times to live start again. A sandbox that is not
+    /// suspended is handed out as it is.
     ///
-    /// The request's environment and policy are bound anew, for no object of the cluster has kept them; a sandbox that had
-    /// a policy of its own is resumed with one only. Its labels and times stay what they were.
+    /// The request's environment and policy are bound again, because no object of the cluster holds them; a sandbox that had a
+    /// policy of its own is resumed only with one. Its labels and times do not change.
     ///
     /// ```no_run
     /// # async fn example(provider: sandpod::Provider) -> sandpod::Result<()> {
@@ -370,7 +370,7 @@ impl Provider {
         check_time("ttl", Some(ttl))?;
         let id: SandboxId = id.parse()?;
         let made = self.backend.attach(&id, OnLost::Error).await?.ok_or_else(|| not_found(&id))?;
-        // First the record: a guest that ends later than its record says would be cleaned away before.
+        // The record first: a cleanup would delete a guest that ends later than its record.
         self.record_ttl(&made.place, ttl).await?;
         let sandbox = ClientSandbox::new(Connection::new(made.dialer, Options::default()));
         let extended = sandbox.extend(&made.place.claim, ttl).await;
@@ -393,7 +393,7 @@ impl Provider {
         ))
     }
 
-    /// How many sandboxes there are; those that were not used for `idle_threshold` count as idle.
+    /// Counts the sandboxes. Those without a call for `idle_threshold` are idle.
     pub async fn stats(&self, idle_threshold: Duration) -> Result<Stats> {
         self.watched(Operation::CountSandboxes, "", Box::pin(self.count(idle_threshold)), |_, _| ()).await
     }
@@ -411,17 +411,17 @@ impl Provider {
         }
     }
 
-    /// How the warm pool of the configuration is filled; without one, there is nothing in it.
+    /// Reads how many Pods the configuration's warm pool has; all numbers are 0 without one.
     pub async fn pool_status(&self) -> Result<PoolStatus> {
         self.watched(Operation::PoolStatus, "", self.backend.pool_status(), |_, _| ()).await
     }
 
-    /// Stops what is done in the background for this provider and its clones: filling its warm pool, which another process
-    /// may do from now on. Sandboxes stay, and so do Pods that wait in the pool, until a cleanup finds that nobody has kept
-    /// it for ten minutes. Dropping the last clone, and the sandboxes that it gave, does the same a little later.
+    /// Stops the background tasks of this provider and its clones: filling the warm pool, which another process may take over.
+    /// Sandboxes stay, and so do the pool's Pods, until a cleanup deletes a pool that no process has maintained for ten
+    /// minutes. Dropping the last clone and the sandboxes that it handed out has the same effect a little later.
     pub async fn close(&self) {
         self.tasks.close();
-        // An API server that is away must not hold up who ends.
+        // An unreachable API server must not delay the end of the process.
         let _ = timeout(CLOSING_LIMIT, self.tasks.wait()).await;
         self.backend.close().await;
     }

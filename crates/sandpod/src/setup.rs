@@ -1,4 +1,4 @@
-//! The script that makes a new place ready before it is handed out.
+//! The setup script of new sandboxes.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::backend::{Backend, Place, Setup};
 use crate::guard::{Intent, Operation, watch};
 use crate::{Error, ErrorKind, Result};
 
-/// What the calls around a script may take.
+/// The time limit of the calls around a script.
 const MARGIN: Duration = Duration::from_secs(30);
 /// The most of a script's output that an error shows: its end says why it failed.
 const SHOWN: usize = 4096;
 
-/// A shell script, and how long it may take.
+/// A shell script and its time limit.
 #[derive(Clone, Debug)]
 pub(crate) struct SetupScript {
     pub(crate) script: String,
     pub(crate) limit: Duration,
 }
 
-/// Runs the script in `place`, unless somebody has, and tells the audit.
+/// Runs the script in `place`, unless it has run there, and records it in the audit.
 pub(crate) async fn set_up(
     backend: &dyn Backend,
     audit: Option<&Audit>,

@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use super::{Audit, AuditFile, AuditOptions, AuditSink, CommandRedaction, Otlp};
 use crate::Result;
 
-/// Who hears of every operation, as a configuration says it.
+/// The audit of a configuration.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AuditConfig {
-    /// A file, in a chain of hashes.
+    /// File with a hash chain.
     pub file: Option<PathBuf>,
-    /// An OpenTelemetry collector.
+    /// URL of an OpenTelemetry collector.
     pub otlp_endpoint: Option<String>,
-    /// What is told of commands.
+    /// Command text in events.
     pub commands: CommandRedaction,
-    /// What can't be told is not done.
+    /// Reject operations whose event cannot be recorded.
     pub strict: bool,
 }
 
 impl AuditConfig {
-    /// The audit that it names, and `more` as well; none: there is nobody to tell.
+    /// Starts the audit of the configuration with `more` as a further sink; none: there is no sink.
     pub fn with(&self, more: Option<Box<dyn AuditSink>>) -> Result<Option<Audit>> {
         let mut sinks: Vec<Box<dyn AuditSink>> = more.into_iter().collect();
         if let Some(path) = &self.file {

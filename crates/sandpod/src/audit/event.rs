@@ -1,4 +1,4 @@
-//! What is told of an operation.
+//! The events of the audit.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,67 +7,67 @@ use serde::{Deserialize, Serialize};
 
 use crate::guard::Operation;
 
-/// What an operation was about to do, or what became of it. Each operation has both, with one `id`; if its future is
-/// dropped, the outcome says so.
+/// The intent or the outcome of an operation. Each operation has both, with one `id`; if its future is dropped, the outcome is
+/// `cancelled`.
 ///
-/// It tells paths and commands, for that is what it is for, but no contents, outputs, environments or tokens.
+/// Events hold paths and commands, but no contents, outputs, environments or tokens.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct AuditEvent {
-    /// When, in UTC.
+    /// The time, in UTC.
     pub time: String,
     /// Joins an operation's intent and outcome.
     pub id: String,
-    /// Before or after.
+    /// Whether it is an intent or an outcome.
     pub phase: Phase,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// The sandbox's id; empty while it has none.
     pub sandbox: String,
-    /// Whether it is allowed.
+    /// Whether a policy allows it.
     pub decision: Decision,
     /// The command, or the paths as the caller named them.
     pub targets: Vec<String>,
-    /// Why it is denied.
+    /// The reason of a denial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The bytes that are written.
+    /// The number of bytes that are written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Of an edit: all occurrences.
+    /// Of an edit: whether all occurrences are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_all: Option<bool>,
-    /// How a command ended.
+    /// The exit code of a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Of an outcome: the error's name, if it failed.
+    /// Of an outcome: the code of the error, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Of an outcome: how long it took.
+    /// Of an outcome: the duration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
-    /// So many events before this one could not be told.
+    /// The number of events before this one that were lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_before: u64,
 }
 
-/// Before or after.
+/// The two events of an operation.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// It is about to be done.
+    /// Before the operation.
     Intent,
-    /// It was done, or not.
+    /// After the operation.
     Outcome,
 }
 
-/// Whether it is allowed.
+/// The decision of the policy.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It is.
+    /// The policy allows it.
     Allowed,
-    /// A policy says no.
+    /// The policy denies it.
     Denied,
 }
 
@@ -92,7 +92,7 @@ impl AuditEvent {
         }
     }
 
-    /// What became of it.
+    /// The outcome of the operation after this time.
     pub(crate) fn outcome(&self, took: Duration) -> Self {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         Self { time: now(), phase: Phase::Outcome, duration_us: Some(took), ..self.clone() }
@@ -108,7 +108,7 @@ fn now() -> String {
     Timestamp::try_from(SystemTime::now()).map(|time| format!("{time:.6}")).unwrap_or_default()
 }
 
-/// Names need to be different, not secret.
+/// Ids must be different, not secret.
 pub(super) fn random() -> u64 {
     fastrand::u64(..)
 }

@@ -1,8 +1,8 @@
-//! Events in a file, one line of JSON each, chained by their hashes.
+//! An audit file: one line of JSON for each event, in a hash chain.
 //!
 //! Each line holds the hash of the line before it and its own, so a line that is changed, removed or moved breaks the chain.
-//! That lines are missing at the end no chain can show: the file's head, its length and last hash, lies beside it and says
-//! so. Who can write both files can write a new history; whoever must rule that out keeps heads elsewhere ([`AuditHead`]).
+//! Lines removed from the end do not break it: the file's head, its length and last hash, is stored beside the file and reveals
+//! them. A writer of both files can forge the history; to prevent that, store heads elsewhere ([`AuditHead`]).
 
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
@@ -18,9 +18,9 @@ use sha2::{Digest as _, Sha256};
 use super::{AuditEvent, AuditSink};
 use crate::{Error, ErrorKind, Result};
 
-/// What the first line comes after.
+/// The hash before the first line.
 const NOTHING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-/// More than any line has.
+/// An upper bound for the length of a line.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// A file of events. Any number of processes may write to it at once: each line is written under a lock.
@@ -42,23 +42,23 @@ pub struct AuditFile {
     file: File,
 }
 
-/// Where a file of events ends.
+/// The end of an audit file.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct AuditHead {
-    /// How many lines it has.
+    /// The number of lines.
     pub lines: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
     /// The hash of the last line.
     pub hash: String,
 }
 
-/// Where a file of events is not what was written.
+/// The first broken line of an audit file.
 struct Broken {
-    /// The first line that is wrong, counted from 1; one past the last if lines are missing there.
+    /// The line, counted from 1; one past the last if lines are missing at the end.
     line: u64,
-    /// What is wrong with it.
+    /// The reason.
     why: &'static str,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Line<'a> {
 }
 
 impl AuditFile {
-    /// Opens a file to add to; it is made, for its owner only, if there is none.
+    /// Opens a file to append to. A new file is readable by its owner only.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path);
@@ -124,7 +124,7 @@ impl AuditFile {
         write_head(&self.path, &head)
     }
 
-    /// Where the file ends. What was added by somebody who died before the head was written counts, if it is whole.
+    /// The end of the file. Complete lines of a writer that was killed before it wrote the head count.
     fn current(&self) -> io::Result<AuditHead> {
         let known = read_head(&self.path)?.unwrap_or_default();
         let mut file = BufReader::new(&self.file);
@@ -153,9 +153,8 @@ impl Default for AuditHead {
     }
 }
 
-/// Reads a file of events from its beginning and says where it ends, or where it is broken: by a line that was changed,
-/// removed, moved or cut, or by lines that are missing at its end. `expected` is a head that was kept elsewhere: the file
-/// must have come by there.
+/// Reads an audit file and returns its end, or the first line that was changed, removed, moved or cut, or that is missing at
+/// the end. `expected` is a head that was stored elsewhere, which the chain must contain.
 pub fn verify(path: &Path, expected: Option<&AuditHead>) -> Result<AuditHead> {
     let unreadable = |error: io::Error| {
         let message = format!("The audit file {} can't be read: {error}.", path.display());
@@ -191,12 +190,12 @@ enum Stop {
     Broken(Broken),
 }
 
-/// Goes along the chain from `head` to the end.
+/// Follows the chain from `head` to the end.
 fn follow(file: impl io::BufRead, head: AuditHead) -> std::result::Result<AuditHead, Stop> {
     follow_to(file, head, u64::MAX)
 }
 
-/// Goes along the chain from `head` up to so many lines.
+/// Follows the chain from `head` for at most this number of lines.
 fn follow_to(
     mut file: impl io::BufRead,
     mut head: AuditHead,

@@ -1,8 +1,7 @@
 //! Events, spans and metrics for an OpenTelemetry collector: OTLP over HTTP, in its JSON form.
 //!
-//! The JSON form is as much part of the protocol as the binary one, every collector takes it, and it needs no library. A
-//! collector is a neighbour (an agent on the node, a sidecar, a Service), so there is no TLS; it is the collector that
-//! knows where the data goes and with which credentials.
+//! Every collector accepts the JSON form, and it needs no library. A collector is nearby (an agent on the node, a sidecar, a
+//! Service), so there is no TLS; it forwards the data with credentials of its own.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -18,11 +17,11 @@ use super::{AuditEvent, AuditSink, Decision, Phase};
 use crate::metrics::{BUCKETS_US, Metrics};
 use crate::{Error, Result};
 
-/// How long a collector may take.
+/// The time limit of a request.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Metrics are sent with events, but not more often.
+/// The shortest time between two exports of metrics, which are sent with events.
 const METRICS_PERIOD: Duration = Duration::from_secs(10);
-/// More than a status line has.
+/// An upper bound for the length of a status line.
 const MAX_STATUS_BYTES: u64 = 4096;
 
 /// A collector. Each event is a log record, each outcome a span as well, and with them come the process's metrics.

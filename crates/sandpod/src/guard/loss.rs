@@ -1,7 +1,7 @@
 //! The report that a sandbox lost its files: every first call carries it until a caller has it.
 //!
-//! A [`Loss`] belongs to a handle and its clones, and each clone reports it through a [`Reporter`]. The loss is recorded
-//! as reported only once a result that says so is handed over: a caller that gives a call up has heard nothing.
+//! A [`Loss`] belongs to a handle and its clones, and each clone reports it through a [`Reporter`]. The loss is recorded as
+//! reported only when a result with the report reaches its caller, so that a dropped call does not count.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

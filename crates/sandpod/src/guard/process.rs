@@ -15,23 +15,23 @@ pub struct Process {
     sandbox: Sandbox,
 }
 
-/// A command that somebody has started.
+/// A command that a client has started.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessInfo {
-    /// The way to it.
+    /// Its handle.
     pub process: Process,
-    /// Its number in the sandbox, while it runs.
+    /// Its process id in the sandbox, while it runs.
     pub pid: Option<u32>,
-    /// What it runs, cut where it is long.
+    /// Its command text, cut if it is long.
     pub command: String,
-    /// When it was started, by the sandbox's clock.
+    /// Its start time by the sandbox's clock.
     pub started: SystemTime,
-    /// How it ended, if it did.
+    /// Its end, if it has ended.
     pub exit: Option<Exit>,
-    /// Bytes of output so far.
+    /// The number of bytes of its output.
     pub output_end: u64,
-    /// It runs in a terminal.
+    /// Whether it runs in a terminal.
     pub terminal: bool,
 }
 
@@ -60,14 +60,13 @@ impl Process {
         self.inner.name()
     }
 
-    /// The output from an offset on, and the end. A lost stream is taken up where it broke.
+    /// Attaches to the output from an offset to the end. A lost stream is resumed where it broke.
     #[must_use]
     pub fn attach(&self, from_offset: u64) -> BoxStream<'static, Result<Event, Error>> {
         self.inner.attach(from_offset)
     }
 
-    /// Writes to its standard input; done when all of it was taken. What was sent when this is dropped is written
-    /// none the less.
+    /// Writes to its standard input, and returns when all of it was taken. Dropping the future does not stop what was sent.
     pub async fn write(&self, data: impl Into<Bytes>) -> Result<(), Error> {
         let data = data.into();
         let mut intent = self.sandbox.intent(Operation::Control, vec![format!("input of {}", self.name())]);
@@ -75,17 +74,17 @@ impl Process {
         self.sandbox.watched(intent, Box::pin(self.inner.write(data))).await
     }
 
-    /// Ends its standard input; in a terminal, as a user does who types Ctrl-D.
+    /// Closes its standard input; in a terminal, as Ctrl-D does.
     pub async fn close_stdin(&self) -> Result<(), Error> {
         self.control("end of input of", Box::pin(self.inner.close_stdin())).await
     }
 
-    /// Tells it that its terminal has another size.
+    /// Sets the size of its terminal.
     pub async fn resize(&self, size: TerminalSize) -> Result<(), Error> {
         self.control("size of", Box::pin(self.inner.resize(size))).await
     }
 
-    /// Sends a signal to it and all that it started.
+    /// Sends a signal to it and to all processes that it started.
     pub async fn signal(&self, signal: i32) -> Result<(), Error> {
         self.control(&format!("signal {signal} to"), Box::pin(self.inner.signal(signal))).await
     }

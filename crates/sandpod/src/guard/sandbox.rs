@@ -1,4 +1,4 @@
-//! Every operation on a sandbox, by its policy and with its audit.
+//! Every operation on a sandbox, with its policy and its audit.
 
 use std::future::Future;
 use std::io::SeekFrom;
@@ -20,11 +20,11 @@ use super::rules::{BLOCKED, Layer, Rules};
 use super::watch::{Intent, watch};
 use crate::audit::{Audit, AuditEvent, command_text};
 
-/// A sandbox: commands, files, searches, transfers, each by the sandbox's policy and heard by its audit. Clones are the
-/// same sandbox, and every future may be dropped at any time.
+/// A sandbox: commands, files, searches and transfers, under the sandbox's policy and recorded by its audit. Clones share one
+/// sandbox, and every future may be dropped at any time.
 ///
-/// If the sandbox lost its files since callers used it last, the first call says so: `execute` among its notices, and
-/// every other call does nothing and fails with [`Error::Replaced`].
+/// If the sandbox lost its files since its last use, the first call reports it: `execute` among its notices, and every other
+/// call has no effect and fails with [`Error::Replaced`].
 #[derive(Clone, Debug)]
 pub struct Sandbox(Arc<Inner>);
 
@@ -49,23 +49,23 @@ impl Sandbox {
         Self(Arc::new(Inner { id: id.into(), client, rules, audit, reporter }))
     }
 
-    /// The same sandbox under one more policy, which only narrows what it has.
+    /// The same sandbox under an additional policy, which can only narrow its rights.
     ///
-    /// Its `root_dir` is within the root that the sandbox has already: below `/app` both `/src` and `/app/src` are
-    /// `/app/src`. The prefixes are paths in the sandbox, as in any policy.
+    /// Its `root_dir` is inside the present root: below `/app` both `/src` and `/app/src` are `/app/src`. The prefixes are
+    /// paths in the sandbox, as in any policy.
     pub fn narrowed(&self, policy: SandboxPolicy) -> crate::Result<Self> {
         let rules = self.0.rules.narrowed(policy)?;
         Ok(Self(Arc::new(Inner { rules, ..Inner::clone(&self.0) })))
     }
 
-    /// The same sandbox, whose calls don't report a loss: for calls whose results nobody reads.
+    /// The same sandbox for calls whose results no caller reads: they do not report a loss.
     #[must_use]
     pub fn without_reports(&self) -> Self {
         self.reporting(self.0.reporter.silent())
     }
 
-    /// The same sandbox, for calls whose results have a way to go to their caller: a report of a loss counts once the
-    /// caller has it. None if there is nothing to report.
+    /// The same sandbox for calls whose results still have to reach their caller: a report of a loss counts once the receipt is
+    /// given. None if there is nothing to report.
     #[must_use]
     pub fn with_receipt(&self) -> Option<(Self, Receipt)> {
         let (reporter, receipt) = self.0.reporter.with_receipt()?;
@@ -78,7 +78,7 @@ impl Sandbox {
         self.0.reporter.notice().is_some()
     }
 
-    /// Lets the next call report that the sandbox has been replaced, as a caller knows that used an earlier place of it.
+    /// Makes the next call report that the sandbox was replaced, for a caller that used an earlier place.
     pub fn report_replaced(&self) {
         self.0.reporter.begin(Notice::Replaced { kept: Vec::new() });
     }
@@ -91,28 +91,26 @@ impl Sandbox {
         Self(Arc::new(Inner { reporter, ..Inner::clone(&self.0) }))
     }
 
-    /// The sandbox without its guard: nothing is refused by name and nothing is told to the audit. What the sandbox is
-    /// bound to holds here, too.
+    /// The sandbox without its guard: no check of the policy by name, and no audit. Bounds that the guest enforces still apply.
     #[must_use]
     pub fn unguarded(&self) -> &Client {
         &self.0.client
     }
 
-    /// What happened since this was asked last; `execute` asks for its own result. A loss that is among it counts as
-    /// reported.
+    /// The notices since the last call; `execute` returns its own. A loss among them counts as reported.
     #[must_use]
     pub fn take_notices(&self) -> Vec<Notice> {
         self.0.reporter.take().into_iter().chain(self.0.client.take_notices()).collect()
     }
 
-    /// What the sandbox uses, and what holds in it.
+    /// Reads the resource usage and limits of the sandbox.
     pub async fn stats(&self) -> Result<Stats, Error> {
         let intent = self.intent(Operation::Stats, Vec::new());
         self.watched(intent, Box::pin(self.0.client.stats())).await
     }
 
-    /// Runs a command to its end, once, also when the stream is lost meanwhile. What the command itself does wrong is in
-    /// the result, and so is that a policy refuses it (exit code 1); an error is trouble on the way.
+    /// Runs a command to its end, once, even if the stream is lost meanwhile. A failure of the command itself is in the result,
+    /// and so is a denial by the policy (exit code 1); an error is a failure on the way to the sandbox.
     ///
     /// Dropping the future cancels the command with all that it started.
     pub async fn execute(
@@ -143,7 +141,7 @@ impl Sandbox {
         }
     }
 
-    /// Starts a command and does not wait for it. Of its output the last is kept for whoever attaches.
+    /// Starts a command and does not wait for it. The last part of its output is kept for readers that attach.
     pub async fn start(
         &self,
         command: impl Into<Command>,
@@ -158,33 +156,33 @@ impl Sandbox {
         Ok(Process::new(process, self))
     }
 
-    /// The commands that were started, by whichever client, oldest first. Of those that have ended only the last are known.
+    /// Lists the commands that any client has started, oldest first. Of ended commands only the last ones are listed.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>, Error> {
         let intent = self.intent(Operation::Processes, Vec::new());
         let all = self.unless_lost(intent, None, Box::pin(self.0.client.processes())).await?;
         Ok(all.into_iter().map(|info| ProcessInfo::new(info, self)).collect())
     }
 
-    /// What is at a path; of a link what it leads to if `follow`.
+    /// Reads the properties of a path; with `follow`, of a link's target.
     pub async fn stat(&self, path: &str, follow: bool) -> Result<FileInfo, Error> {
         let work = |client: Client, path: String| async move { client.stat(&path, follow).await };
         Ok(self.public_info(self.on_path(Operation::Stat, path, work).await?))
     }
 
-    /// The entries of a directory, in no order.
+    /// Lists a directory, in no particular order.
     pub async fn list(&self, path: &str) -> Result<Vec<FileInfo>, Error> {
         let work = |client: Client, path: String| async move { client.list(&path).await };
         let entries = self.on_path(Operation::List, path, work).await?;
         Ok(entries.into_iter().map(|info| self.public_info(info)).collect())
     }
 
-    /// A page of a text file, or a whole small binary one.
+    /// Reads a page of a text file, or a whole small binary one.
     pub async fn read(&self, path: &str, options: ReadOptions) -> Result<Page, Error> {
         let work = |client: Client, path: String| async move { client.read(&path, options).await };
         self.on_path(Operation::Read, path, work).await
     }
 
-    /// [`read`](Self::read), with what the file was when it was read, if the guest says it.
+    /// As [`read`](Self::read), with the file's properties at that moment if the guest reports them.
     pub async fn read_with_info(
         &self,
         path: &str,
@@ -195,7 +193,7 @@ impl Sandbox {
         Ok((page, info.map(|info| self.public_info(info))))
     }
 
-    /// A whole file; an error if it has more than `max_bytes`: [`download`](Self::download), but a read to policy and audit.
+    /// Reads a whole file of at most `max_bytes`. As [`download`](Self::download), but a read for policy and audit.
     pub async fn read_bytes(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
         self.get(Operation::Read, path, max_bytes).await
     }
@@ -205,14 +203,14 @@ impl Sandbox {
         self.on_path(operation, path, work).await
     }
 
-    /// Bytes of a file from an offset on: as many as are asked for and there, but no more than fit into one answer.
+    /// Reads bytes of a file from an offset: at most as many as requested, and no more than fit into one answer.
     pub async fn read_range(&self, path: &str, offset: u64, length: u64) -> Result<Bytes, Error> {
         let work =
             |client: Client, path: String| async move { client.read_range(&path, offset, length).await };
         self.on_path(Operation::Read, path, work).await
     }
 
-    /// Creates or replaces a file, with the directories above it, whatever the size.
+    /// Creates or replaces a file of any size, with the directories above it.
     pub async fn write(&self, path: &str, content: impl Into<Bytes>) -> Result<Written, Error> {
         self.put(Operation::Write, path, content.into()).await
     }
@@ -224,7 +222,7 @@ impl Sandbox {
         self.about_path(intent, path, work).await
     }
 
-    /// Replaces text in a file, all of its occurrences or the only one.
+    /// Replaces text in a file: all occurrences, or the only one.
     pub async fn edit(
         &self,
         path: &str,
@@ -240,7 +238,7 @@ impl Sandbox {
         self.about_path(intent, path, work).await
     }
 
-    /// Changes many files, all or none, also if the guest is killed on the way.
+    /// Changes several files, all or none, even if the guest is killed meanwhile.
     pub async fn apply_edits(&self, mut changes: Vec<FileChange>) -> Result<Vec<AppliedChange>, Error> {
         let operation = Operation::ApplyEdits;
         let shown: Vec<_> = changes.iter().map(|change| change.path.clone()).collect();
@@ -259,14 +257,14 @@ impl Sandbox {
         Ok(applied)
     }
 
-    /// Removes a file, a link, or a directory with all in it.
+    /// Removes a file, a link, or a directory with its contents.
     pub async fn delete(&self, path: &str) -> Result<(), Error> {
         let work = |client: Client, path: String| async move { client.delete(&path).await };
         self.on_path(Operation::Delete, path, work).await
     }
 
-    /// Gives a file, a link or a directory another path, with the directories above it. What is there already is
-    /// replaced only if `replace`.
+    /// Renames a file, a link or a directory, and creates the directories above the new path. An existing file there is
+    /// replaced only with `replace`.
     pub async fn move_path(&self, from: &str, to: &str, replace: bool) -> Result<Written, Error> {
         let operation = Operation::Move;
         let intent = self.intent(operation, vec![from.to_owned(), to.to_owned()]);
@@ -282,8 +280,7 @@ impl Sandbox {
         self.unless_lost(intent, refused, work).await
     }
 
-    /// Creates or replaces a file from what `source` holds, from its beginning to its end. It is read again from the
-    /// beginning if the stream is lost.
+    /// Creates or replaces a file with the contents of `source`, which is read again from the beginning if the stream is lost.
     pub async fn upload(
         &self,
         path: &str,
@@ -292,7 +289,7 @@ impl Sandbox {
         self.upload_with_mode(path, None, source).await
     }
 
-    /// [`upload`](Self::upload) with permission bits, if not those that the file has or 0644.
+    /// As [`upload`](Self::upload), with permission bits. Without them the file keeps its own, or gets 0644.
     pub async fn upload_with_mode(
         &self,
         path: &str,
@@ -306,18 +303,18 @@ impl Sandbox {
         self.about_path(intent, path, work).await
     }
 
-    /// [`upload`](Self::upload) of what is in memory: [`write`](Self::write), but an upload to policy and audit.
+    /// As [`upload`](Self::upload), from memory. As [`write`](Self::write), but an upload for policy and audit.
     pub async fn upload_bytes(&self, path: &str, content: impl Into<Bytes>) -> Result<Written, Error> {
         self.put(Operation::Upload, path, content.into()).await
     }
 
-    /// A whole file; an error if it has more than `max_bytes`.
+    /// Reads a whole file of at most `max_bytes`.
     pub async fn download(&self, path: &str, max_bytes: u64) -> Result<Bytes, Error> {
         self.get(Operation::Download, path, max_bytes).await
     }
 
-    /// Writes a whole file to `target` and says how many bytes that were. After an error, what is in the target is not
-    /// the file.
+    /// Writes a whole file to `target` and returns the number of bytes. After an error the contents of the target are not the
+    /// file.
     pub async fn download_to(
         &self,
         path: &str,
@@ -327,9 +324,8 @@ impl Sandbox {
         self.on_path(Operation::Download, path, work).await
     }
 
-    /// Copies all that is in a directory of this machine into one of the sandbox, over what is there. Modes, times and
-    /// links are kept as they are; no link is followed. Each file is whole or not there; if a transfer fails, what it
-    /// brought before stays.
+    /// Copies the contents of a directory of this machine into one of the sandbox, over existing files. Modes, times and links
+    /// are kept, and no link is followed. Each file is complete or absent; if a transfer fails, the files before it stay.
     pub async fn upload_tree(
         &self,
         local_dir: impl AsRef<Path>,
@@ -342,9 +338,9 @@ impl Sandbox {
         self.on_path(Operation::UploadTree, path, work).await
     }
 
-    /// Copies all that is in a directory of the sandbox into one of this machine, over what is there. Nothing is written
-    /// outside of it, whatever the sandbox sends: no link is followed, and a link that leads out is left out. Each file is
-    /// whole or not there; if a transfer fails, what it brought before stays.
+    /// Copies the contents of a directory of the sandbox into one of this machine, over existing files. Nothing is written
+    /// outside of it, whatever the sandbox sends: no link is followed, and links that lead out are left out. Each file is
+    /// complete or absent; if a transfer fails, the files before it stay.
     pub async fn download_tree(
         &self,
         path: &str,
@@ -358,7 +354,7 @@ impl Sandbox {
         self.on_path(Operation::DownloadTree, path, work).await
     }
 
-    /// The files below `root` whose paths match a pattern such as `**/*.rs`. A relative root is below `/`.
+    /// Finds files below `root` whose paths match a pattern such as `**/*.rs`. A relative root is below `/`.
     pub async fn glob(&self, pattern: &str, root: &str) -> Result<Found, Error> {
         let intent = self.intent(Operation::Glob, vec![root.to_owned()]);
         let rules = &self.0.rules;
@@ -372,7 +368,7 @@ impl Sandbox {
         Ok(found)
     }
 
-    /// The lines that hold `pattern` as it is: no regular expression.
+    /// Finds lines that contain `pattern` literally.
     pub async fn grep(&self, pattern: &str, mut options: GrepOptions) -> Result<Grepped, Error> {
         let operation = Operation::Grep;
         // Without a root it is the working directory, unless callers see another one as theirs.

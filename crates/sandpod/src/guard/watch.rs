@@ -1,4 +1,4 @@
-//! One operation from its beginning to its end: a span, two events of the audit, and the counters.
+//! One operation from start to end: a span, two audit events and the counters.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::audit::{Audit, AuditEvent};
 use crate::metrics::{COUNTERS, End};
 use crate::{Error, ErrorKind};
 
-/// What is about to be done.
+/// An operation before it is done.
 pub(crate) struct Intent<'a> {
     pub(crate) operation: Operation,
     /// The sandbox's id, or nothing.
@@ -44,7 +44,7 @@ pub(crate) trait AuditedError {
     fn not_recorded(why: &str) -> Self;
 }
 
-/// Does `work` unless it is refused, or can't be told where that stops it. What there is to say of its result, `describe` says.
+/// Performs `work` unless a policy denies it or a strict audit cannot record it. `describe` adds the result to the outcome.
 pub(crate) async fn watch<T, E: AuditedError>(
     audit: Option<&Audit>,
     intent: Intent<'_>,
@@ -71,7 +71,7 @@ pub(crate) async fn watch<T, E: AuditedError>(
     watched.instrument(span).await
 }
 
-/// An operation that has begun. If nobody waits for it any more, that is its outcome.
+/// An operation that has begun. Dropping it records the outcome `cancelled`.
 struct Underway<'a> {
     operation: Operation,
     audit: Option<&'a Audit>,

@@ -1,8 +1,8 @@
-//! The record of when a sandbox was used last.
+//! The record of a sandbox's last use.
 //!
-//! It is written while a sandbox is used, at most once a [`period`], because every write is a request to the API server:
-//! more often where an idle time to live depends on it. So it may be late by the [`doubt`]. A cleanup with a time of its
-//! own asks the guest where that matters ([`sweep`](super::sweep)).
+//! It is written while a sandbox is used, at most once a [`period`], because every write is a request to the API server: more
+//! often where an idle time to live depends on it. So it may be late by the [`doubt`]. A cleanup with an idle time of its own
+//! asks the guest where that matters ([`sweep`](super::sweep)).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,31 +13,31 @@ use sandpod_client::Observer;
 use crate::SandboxId;
 use crate::backend::Backend;
 
-/// The record is not written more often.
+/// The shortest time between two writes.
 const MIN_PERIOD: Duration = Duration::from_secs(30);
 
-/// How often it is written for a sandbox without an idle time to live.
+/// The time between two writes for a sandbox without an idle time to live.
 const UNHURRIED: Duration = Duration::from_secs(60);
 
-/// So often within a period what could not be written is tried again.
+/// The number of retries of a failed write within a period.
 const RETRIES: u32 = 10;
 
-/// How often the record is written while a sandbox is used, at most.
+/// The shortest time between two writes of a sandbox's record.
 pub(super) fn period(idle_ttl: Option<Duration>) -> Duration {
     idle_ttl.map_or(UNHURRIED, |idle_ttl| MIN_PERIOD.max(idle_ttl / 10).min(idle_ttl / 3))
 }
 
-/// How long a sandbox may have been used without that being in its record.
+/// The longest time by which the record may be late.
 pub(super) fn doubt(idle_ttl: Option<Duration>) -> Duration {
     period(idle_ttl) + if idle_ttl.is_none() { MIN_PERIOD } else { Duration::ZERO }
 }
 
-/// Whether what the record says of the last use needs no renewal by who begins to use the sandbox now.
+/// Whether the record is recent enough that a new user of the sandbox need not write it.
 pub(super) fn is_fresh(used_at: SystemTime, idle_ttl: Option<Duration>) -> bool {
     idle_ttl.is_none() && used_at.elapsed().is_ok_and(|age| age < MIN_PERIOD)
 }
 
-/// Hears of a sandbox's calls and writes its record, in a task that is there while there are calls.
+/// Observes a sandbox's calls and writes its record, in a task that runs while there are calls.
 pub(super) struct Activity {
     backend: Arc<dyn Backend>,
     id: SandboxId,
@@ -48,14 +48,14 @@ pub(super) struct Activity {
 
 struct State {
     running: usize,
-    /// There was a call since the record was written.
+    /// Whether there was a call since the last write.
     used: bool,
-    /// The task is there.
+    /// Whether the task runs.
     recording: bool,
 }
 
 impl Activity {
-    /// Nothing is written before [`start`](Self::start).
+    /// Writes nothing before [`start`](Self::start).
     pub(super) fn new(
         backend: Arc<dyn Backend>,
         id: SandboxId,
@@ -66,7 +66,7 @@ impl Activity {
         Arc::new(Self { backend, id, claim, period: period(idle_ttl), state })
     }
 
-    /// From now on calls are recorded. `fresh`: this moment is, already.
+    /// Records calls from now on. With `fresh` the record is up to date.
     pub(super) fn start(self: &Arc<Self>, fresh: bool) {
         self.state().used = false;
         let stale = (!fresh).then(|| self.clone());
@@ -76,7 +76,7 @@ impl Activity {
                 Some(activity) => activity.touch().await,
                 None => true,
             };
-            // Until there was no call for a period, or nobody has the sandbox any more: its last calls are within the doubt.
+            // Until there was no call for a period, or no handle is left: the last calls are within the doubt.
             loop {
                 let pause = if noted { jittered(period) } else { period / RETRIES };
                 tokio::time::sleep(pause).await;
@@ -86,7 +86,7 @@ impl Activity {
         });
     }
 
-    /// Whether it is recorded now. If not, it is still to be.
+    /// Writes the record. Returns whether that succeeded.
     async fn touch(&self) -> bool {
         let touched = self.backend.record_activity(&self.id, &self.claim).await;
         if let Err(error) = &touched {

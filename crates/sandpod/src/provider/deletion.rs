@@ -9,13 +9,13 @@ use tokio::time::{Instant, timeout_at};
 use super::{ListOptions, Provider};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How many sandboxes are deleted at once. Most of a deletion is waiting for the Pod's end.
+/// The number of sandboxes that are deleted at once. Most of a deletion is waiting for the end of the Pod.
 const AT_ONCE: usize = 32;
 
-/// The longest time that a clock can be asked for without doubt.
+/// The longest time that every clock accepts.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What [`Provider::delete_all`] did.
+/// The result of [`Provider::delete_all`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DeletionResult {
@@ -49,10 +49,9 @@ fn reason(error: &Error) -> &str {
 }
 
 impl Provider {
-    /// Deletes the sandboxes `ids`, and with `labels` all that have these, side by side. It returns when all are gone, or
-    /// after `within`; a sandbox that can't be deleted keeps no other from it.
-    ///
-    /// A deletion that the deadline interrupts may still come to its end.
+    /// Deletes the sandboxes `ids`, and with `labels` all that have these labels, side by side. It returns when all are gone,
+    /// or after `within`. A failed deletion does not stop the others, and a deletion that the deadline interrupts may still
+    /// finish.
     pub async fn delete_all(
         &self,
         ids: Vec<SandboxId>,

@@ -1,4 +1,4 @@
-//! Asking a sandbox's guest whether it was idle.
+//! Asks a sandbox's guest whether it was idle.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::sweep::Guests;
 use crate::Result;
 use crate::backend::{Backend, OnLost, Record};
 
-/// How long a stream to one guest is tried.
+/// The time to connect to one guest.
 const REACH_LIMIT: Duration = Duration::from_secs(5);
 
-/// The guests in a backend's places.
+/// The guests of a backend.
 pub(super) struct Asked<'a>(pub(super) &'a dyn Backend);
 
 impl Guests for Asked<'_> {
@@ -27,7 +27,7 @@ impl Guests for Asked<'_> {
             if place.claim != record.claim || place.generation != record.generation {
                 return Ok(false);
             }
-            // Nobody observes these calls: to be asked is no use of a sandbox.
+            // These calls have no observer: a probe is not a use of the sandbox.
             let options = Options { reconnect_timeout: REACH_LIMIT, ..Options::default() };
             let sandbox = Sandbox::new(Connection::new(made.dialer, options));
             let asked = sandbox.end_if_idle(&place.claim, least).await;

@@ -1,4 +1,4 @@
-//! What a provider says of its sandboxes.
+//! Properties, lists and counts of sandboxes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -9,33 +9,33 @@ use crate::backend::agent_sandbox::{CONNECTION, CONNECTION_REASON, durable_dirs}
 use crate::backend::raw::COLD_REASON;
 use crate::backend::{GuestDelivery, PlaceState, Record};
 
-/// The label by which a sandbox belongs to a conversation.
+/// The label with the conversation thread of a sandbox.
 const THREAD_ID: &str = "thread-id";
 
-/// What is known of a sandbox without asking its guest.
+/// The properties of a sandbox that need no call to its guest.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SandboxInfo {
-    /// By this it is found again.
+    /// The id by which it is found again.
     pub id: SandboxId,
-    /// Where it is.
+    /// Its namespace.
     pub namespace: String,
-    /// The conversation that it belongs to, by its label `thread-id`.
+    /// Its conversation thread, from the label `thread-id`.
     pub thread_id: Option<String>,
-    /// As they were given.
+    /// Its labels, without the prefix.
     pub labels: BTreeMap<String, String>,
-    /// All that its anchor has.
+    /// All annotations of its anchor.
     pub annotations: BTreeMap<String, String>,
-    /// When it was handed out; none while it is made.
+    /// The time at which it was handed out; none while it is created.
     pub created_at: Option<SystemTime>,
-    /// When it was used last, as far as that is recorded: at most once a minute, or more often where a short idle time to
-    /// live depends on it.
+    /// The time of the last recorded use. The record is written at most once a minute, or more often for a short idle time to
+    /// live.
     pub last_activity: Option<SystemTime>,
-    /// When it ends if nobody uses it before; none: it doesn't.
+    /// The time at which it expires without another use; none: never.
     pub expires_at: Option<SystemTime>,
-    /// What state it is in.
+    /// Its state.
     pub status: Status,
-    /// Counts the places that it had.
+    /// The number of places that it has had.
     pub generation: u32,
     /// How the guest came into its Pod; none for a sandbox that has no Pod.
     pub guest_delivery: Option<GuestDelivery>,
@@ -76,7 +76,7 @@ impl SandboxInfo {
     }
 }
 
-/// Which sandboxes to list.
+/// Selects the sandboxes of a list.
 ///
 /// ```
 /// use sandpod::{ListOptions, Status};
@@ -86,11 +86,11 @@ impl SandboxInfo {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// Those that have all of these.
+    /// Labels that a sandbox must have.
     pub labels: BTreeMap<String, String>,
-    /// Those in this state.
+    /// The state that a sandbox must have.
     pub status: Option<Status>,
-    /// Where the last page ended.
+    /// The cursor of the last page.
     pub cursor: Option<String>,
 }
 
@@ -98,35 +98,35 @@ pub struct ListOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SandboxPage {
-    /// Some of them.
+    /// The sandboxes of this page.
     pub sandboxes: Vec<SandboxInfo>,
-    /// Where the next page begins; none: this was the last one.
+    /// The cursor of the next page; none: this is the last one.
     pub cursor: Option<String>,
 }
 
-/// What a cleanup did.
+/// The result of a cleanup.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct CleanupResult {
-    /// What this cleanup deleted, and nobody else.
+    /// The sandboxes that this cleanup deleted, without those that other processes deleted.
     pub deleted: Vec<SandboxId>,
-    /// How many stayed.
+    /// The number of sandboxes that stay.
     pub kept: usize,
 }
 
-/// How many sandboxes there are.
+/// Numbers of sandboxes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// In every state.
+    /// Sandboxes in any state.
     pub total: usize,
-    /// Those that can be used.
+    /// Sandboxes that can be used.
     pub running: usize,
-    /// Those that wait in a pool.
+    /// Pods that wait in warm pools.
     pub warm: usize,
-    /// Those that can be used, but were not for a while.
+    /// Sandboxes that can be used and are idle.
     pub idle: usize,
-    /// The conversations that have one.
+    /// The conversation threads that have a sandbox.
     pub thread_ids: Vec<String>,
 }
 
@@ -144,16 +144,16 @@ impl Stats {
     }
 }
 
-/// How a warm pool is filled.
+/// The state of a warm pool.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PoolStatus {
-    /// Those that wait for somebody.
+    /// Pods that are ready and not taken.
     pub available: usize,
-    /// Those that somebody has.
+    /// Pods that sandboxes have taken.
     pub active: usize,
-    /// Both.
+    /// All Pods.
     pub total: usize,
-    /// As many as are to wait.
+    /// The number of Pods to keep ready.
     pub target: usize,
 }

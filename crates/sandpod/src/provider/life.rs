@@ -1,25 +1,25 @@
-//! When a sandbox's time is up, and what is left of it then.
+//! Expiry and states of sandboxes.
 
 use std::time::{Duration, SystemTime};
 
 use super::activity;
 use crate::backend::{PlaceState, Record};
 
-/// A creation that takes longer was given up by somebody who could not take it back any more.
+/// The time after which an unfinished creation counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// What state a sandbox is in.
+/// The state of a sandbox.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Status {
     /// It can be used.
     Running,
-    /// It waits in a pool for somebody.
+    /// It waits in a warm pool.
     Warm,
     /// It has no Pod until it is resumed. Files on its volumes stay; its idle time to live does not run.
     Suspended,
-    /// It is being made.
+    /// It is being created.
     Pending,
-    /// Its time is up, its place is lost, or it was not finished within an hour.
+    /// It has expired, its place is lost, or its creation took more than an hour.
     Terminated,
 }
 
@@ -56,15 +56,15 @@ impl Record {
         }
     }
 
-    /// When it was used last: what is known of it, or when it was handed out.
+    /// The time of the last recorded use, or of its creation.
     pub(crate) fn used_at(&self) -> Option<SystemTime> {
         self.last_activity.max(self.created_at)
     }
 
-    /// When it ends if nobody uses it before; none: it doesn't.
+    /// The time at which it expires without another use; none: never.
     pub(crate) fn expires_at(&self, max_idle: Option<Duration>) -> Option<SystemTime> {
         let end = self.ttl.and_then(|ttl| self.created_at?.checked_add(ttl));
-        // Who suspends a sandbox means to come back.
+        // The idle time to live does not run while a sandbox is suspended.
         let idle = max_idle.or(self.idle_ttl).filter(|_| self.place_state != PlaceState::Suspended);
         let idle_end = idle.and_then(|idle| self.used_at()?.checked_add(idle));
         let idle_end = idle_end.and_then(|end| end.checked_add(self.doubt(idle)));
@@ -76,7 +76,7 @@ impl Record {
         if idle == Some(Duration::ZERO) { Duration::ZERO } else { activity::doubt(self.idle_ttl) }
     }
 
-    /// Whether it was not used for that long.
+    /// Whether it was idle for that long.
     pub(crate) fn is_idle(&self, threshold: Duration, now: SystemTime) -> bool {
         let unused = self.used_at().and_then(|used| now.duration_since(used).ok());
         unused.is_some_and(|unused| unused >= threshold.saturating_add(self.doubt(Some(threshold))))
@@ -86,20 +86,20 @@ impl Record {
         self.expires_at(max_idle).is_some_and(|end| end <= now)
     }
 
-    /// Whether its record has no use of it for `max_idle`. It may have been used since the record was written.
+    /// Whether its record shows no use for `max_idle`. It may have been used since the last write.
     pub(crate) fn may_be_idle(&self, max_idle: Duration, now: SystemTime) -> bool {
         let is_in_use = self.place_state == PlaceState::Alive && self.created_at.is_some();
         is_in_use && self.used_at().and_then(|used| used.checked_add(max_idle)).is_some_and(|end| end <= now)
     }
 
-    /// Whether its creation began too long ago to be under way still.
+    /// Whether its creation counts as abandoned.
     fn is_abandoned(&self, now: SystemTime) -> bool {
         let end = self.made_at.and_then(|made| made.checked_add(ABANDONED));
         self.created_at.is_none() && end.is_some_and(|end| end <= now)
     }
 
-    /// Whether a cleanup takes it: its time is up, or nobody ever got it. One whose place is lost stays: its owner may
-    /// ask for a new place under its id.
+    /// Whether a cleanup deletes it: it has expired, or its creation was abandoned. A sandbox whose place is lost stays,
+    /// because its owner may request a new place under its id.
     pub(crate) fn is_collectable(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
         self.place_state == PlaceState::Ended || self.is_abandoned(now) || self.has_expired(max_idle, now)
     }

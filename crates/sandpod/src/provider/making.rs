@@ -1,4 +1,4 @@
-//! From a request to a sandbox that is handed out: found or made, bound, made ready, and only then somebody's.
+//! The steps from a request to a sandbox: find or create it, bind its guest, make it ready, and hand it out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::setup::set_up;
 use crate::{Error, ErrorKind, Result, SandboxId, labels};
 
 impl Provider {
-    /// The sandbox that is asked for, wherever it is now, or a new one.
+    /// Finds the requested sandbox, or creates one.
     pub(super) async fn obtain(&self, request: SandboxRequest) -> Result<SandboxHandle> {
         let wanted = self.wanted(&request)?;
         request.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
@@ -31,7 +31,7 @@ impl Provider {
         loop {
             tries += 1;
             match self.find_or_create(&id, &request, &wanted).await {
-                // Whoever made it has given it up while we waited for it: now it is ours to make.
+                // Its creator gave up while this call waited for it: this call creates it.
                 Err(error)
                     if error.kind() == ErrorKind::NotFound
                         && request.on_lost == OnLost::Recreate
@@ -58,7 +58,7 @@ impl Provider {
         Ok(handle)
     }
 
-    /// A name that nobody has.
+    /// An unused id.
     async fn new_id(&self) -> Result<SandboxId> {
         let (naming, end) = (self.defaults.naming, Instant::now() + self.backend.outage_limit());
         loop {
@@ -79,7 +79,7 @@ impl Provider {
         Box::pin(self.hand_out(made, request)).await
     }
 
-    /// Binds the guest, so that nobody else can, and only then hands the sandbox out.
+    /// Binds the guest for this claim alone, and then hands the sandbox out.
     pub(super) async fn hand_out(
         &self,
         made: Provisioned,
@@ -123,7 +123,7 @@ impl Provider {
         })
     }
 
-    /// Binds the guest. It is tried again in an outage: to bind it a second time for one claim changes nothing.
+    /// Binds the guest, with retries in an outage: binding it twice for one claim has no effect.
     async fn bind(
         &self,
         sandbox: &ClientSandbox,
@@ -149,7 +149,7 @@ impl Provider {
         self.backend.record_bound(place).await
     }
 
-    /// What callers have to know of the places before this one.
+    /// The loss of earlier places that callers must be told of.
     fn loss(&self, place: &Place) -> Loss {
         let reported = place.lost.clone().map(|lost| {
             let (backend, place) = (self.backend.clone(), place.clone());
@@ -163,7 +163,7 @@ impl Provider {
         Loss::new(reported, self.tasks.clone())
     }
 
-    /// Who keeps the record of its use, if it has one.
+    /// The writer of the record of its use, if it has one.
     fn activity(&self, place: &Place) -> Option<Arc<Activity>> {
         place.used_at?;
         Some(Activity::new(self.backend.clone(), place.id.clone(), place.claim.clone(), place.idle_ttl))
@@ -212,7 +212,7 @@ impl Provider {
     }
 }
 
-/// Refuses a place without the working directory that was asked for: every command would fail there.
+/// Rejects a place without the requested working directory: every command would fail there.
 async fn check_working_dir(place: &Place, dir: &str, sandbox: &ClientSandbox) -> Result<()> {
     let why = match sandbox.stat(dir, true).await {
         Ok(info) if info.kind == FileKind::Directory => return Ok(()),
@@ -220,7 +220,7 @@ async fn check_working_dir(place: &Place, dir: &str, sandbox: &ClientSandbox) ->
         Err(ClientError::Failure(failure)) if failure.code() == ErrorCode::NotFound => {
             "it does not exist, and the container's user cannot make it"
         }
-        // A policy may hide it from file calls, and a command can start there nonetheless.
+        // A policy may hide it from file calls, and a command can still start there.
         Err(_) => return Ok(()),
     };
     Err(Error::new(
@@ -230,7 +230,7 @@ async fn check_working_dir(place: &Place, dir: &str, sandbox: &ClientSandbox) ->
     ))
 }
 
-/// Refuses a time to live that is over before it begins, or that no calendar has.
+/// Rejects a time to live of zero, and one that no calendar can hold.
 pub(super) fn check_time(name: &str, time: Option<Duration>) -> Result<()> {
     match time.and_then(wrong_time) {
         Some((wrong, next)) => Err(Error::invalid(format!("{name} {wrong}."), next)),
@@ -238,7 +238,7 @@ pub(super) fn check_time(name: &str, time: Option<Duration>) -> Result<()> {
     }
 }
 
-/// What to say of a place whose guest can't be used.
+/// The error for a place whose guest cannot be used.
 pub(super) fn unusable(place: &Place, cause: &ClientError) -> Error {
     let kind = match cause.kind() {
         kind @ (ErrorKind::Denied | ErrorKind::InvalidInput | ErrorKind::Unsupported) => kind,

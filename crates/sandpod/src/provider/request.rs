@@ -1,4 +1,4 @@
-//! What somebody asks a provider for.
+//! Requests for sandboxes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::OnLost;
 use crate::guard::SandboxPolicy;
 
-/// Which sandbox is wanted, and what a new one has.
+/// Names a sandbox, and the properties of a new one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,33 +21,34 @@ use crate::guard::SandboxPolicy;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct SandboxRequest {
-    /// By which it is found; none: a new one.
+    /// Its id; none: create a new one.
     pub id: Option<String>,
-    /// If there is none, a new one has `id` and not an id of its own.
+    /// Whether a new one gets `id`, and not an id of its own.
     pub create: bool,
-    /// Written on a new one, beside those of the configuration.
+    /// Labels of a new one, beside those of the configuration.
     pub labels: BTreeMap<String, String>,
-    /// A new one ends so long after it was handed out; none: as the configuration says.
+    /// Time after creation at which a new one is deleted; none: as configured.
     pub ttl: Option<Duration>,
-    /// A new one ends after so long without a call; none: as the configuration says.
+    /// Time without a call after which a new one is deleted; none: as configured.
     pub idle_ttl: Option<Duration>,
-    /// For every command in a new one, beside that of the configuration. It is in no object of the cluster.
+    /// Environment variables of every command in a new one, beside those of the configuration. They are in no object of the
+    /// cluster.
     pub env: BTreeMap<String, String>,
-    /// What callers may do, in the place of the configuration's. A sandbox that is there already stays bound to its own,
-    /// and this narrows what is done through the handle.
+    /// Policy, instead of the configuration's. An existing sandbox stays bound to its own policy, and this one narrows the
+    /// calls of the handle.
     pub policy: Option<SandboxPolicy>,
-    /// What happens if it is there, but its place is lost.
+    /// What to do if the sandbox exists and its place is lost.
     pub on_lost: OnLost,
 }
 
 impl SandboxRequest {
-    /// The sandbox `id`, or a new one with an id of its own.
+    /// Requests the sandbox `id`, or a new one with an id of its own.
     #[must_use]
     pub fn of(id: impl Into<String>) -> Self {
         Self { id: Some(id.into()), ..Self::default() }
     }
 
-    /// The sandbox `id`, which is made if there is none.
+    /// Requests the sandbox `id`, which is created if it does not exist.
     #[must_use]
     pub fn named(id: impl Into<String>) -> Self {
         Self { create: true, ..Self::of(id) }
