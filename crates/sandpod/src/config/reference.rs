@@ -155,7 +155,8 @@ mod tests {
         check(PYTHON_CONFIG, |found| {
             let (mut generated, mut lines) = (String::new(), found.lines().peekable());
             while let Some(line) = lines.next() {
-                generated += &format!("{line}\n");
+                generated.push_str(line);
+                generated.push('\n');
                 if let Some((option, _)) = field(line) {
                     if lines.peek().is_some_and(|next| next.starts_with("    \"\"\"")) {
                         let first = lines.next().unwrap();
