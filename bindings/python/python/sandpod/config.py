@@ -82,7 +82,7 @@ class KubernetesProviderConfig:
     warm_pool_name: str | None = None
     """`SandboxWarmPool` of the sandboxes."""
     extra_headers: dict[str, str] = field(default_factory=dict[str, str])
-    """Additional headers of requests to the router."""
+    """Headers of every request to the router."""
     client_cert: str | None = None
     """PEM file with the client certificate for the router."""
     client_key: str | None = None
