@@ -591,7 +591,7 @@ mod tests {
             (json!({ "spec": {}, "hostname": "x" }), "'hostname'"),
             (json!({ "metadata": { "name": "x" } }), "metadata.name"),
             (json!({ "metadata": { "labels": { "sandpod.dev/id": "x" } } }), "sandpod.dev/id"),
-            (json!([]), "no object"),
+            (json!([]), "not an object"),
             (json!({ "containers": [{ "image": "x" }] }), "spec.containers"),
         ] {
             let said = refusal(json!({ "pod_template_overrides": overrides })).unwrap_or_default();
