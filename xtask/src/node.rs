@@ -35,7 +35,8 @@ impl Package {
             return Ok(package);
         }
         step(format!("installing the npm packages of {PACKAGE}, once"));
-        run(&mut package.npm(&["ci", "--no-audit", "--no-fund", "--loglevel=error"]))?;
+        // Not `npm ci`: it fails where a registry lacks an optional package for another platform.
+        run(&mut package.npm(&["install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]))?;
         fs::write(complete, wanted)?;
         Ok(package)
     }
