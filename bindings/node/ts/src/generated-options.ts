@@ -2,164 +2,164 @@
 
 /** The options that the library's table has. */
 export interface GeneratedOptions {
-  /** The kubeconfig; without one `$KUBECONFIG`, `~/.kube/config` or the Pod that we run in. Default: none. */
+  /** Path of the kubeconfig. Default: `$KUBECONFIG`, then `~/.kube/config`, then the `ServiceAccount` of the Pod. Default: none. */
   kubeconfigPath?: string | null;
-  /** The kubeconfig's context; without one its current context. Default: none. */
+  /** Context of the kubeconfig. Default: its current context. Default: none. */
   context?: string | null;
-  /** Accepts an API server whose certificate is not verified, and plain HTTP beyond this machine or with credentials. Logs a warning for each client. Default: `false`. */
+  /** Permit an API server without a verified certificate, and plain HTTP to other machines or with credentials. Each client logs a warning. Default: `false`. */
   allowInsecureApiServer?: boolean;
-  /** Where sandboxes are made. Default: `"deepagents-sandboxes"`. */
+  /** Namespace of the sandboxes. Default: `"deepagents-sandboxes"`. */
   namespace?: string;
   /** Milliseconds that a sandbox may take to start. Default: 120000. */
   startupTimeoutMs?: number;
-  /** How long no node may fit before a start is given up. Raise it where nodes are added on demand. Default: `10`. */
+  /** Seconds after which the start of an unschedulable Pod fails. Raise it on clusters that add nodes on demand. Default: `10`. */
   unschedulableGraceSeconds?: number;
   /** Milliseconds that a command may take if its call has no `timeout`; 0: no limit. Default: 300000. */
   executeTimeoutMs?: number;
-  /** Who knows the names of Pods, of their namespaces and labels: `sandpod`, or `langchain-kubernetes` as its users expect them. Default: `"sandpod"`. */
+  /** Naming scheme for Pods, namespaces and labels: `sandpod` or `langchain-kubernetes`. Default: `"sandpod"`. */
   naming?: string;
-  /** What the name of every label of yours begins with in the cluster: a domain and a slash, or nothing. Default: `"sandpod.dev/"`. */
+  /** Prefix of users' labels in the cluster: a domain with a slash, or an empty text. Default: `"sandpod.dev/"`. */
   labelPrefix?: string;
-  /** Labels of every sandbox, each below `labelPrefix`. Default: `{}`. */
+  /** Labels of every sandbox, each with `labelPrefix` before its key. Default: `{}`. */
   defaultLabels?: Record<string, string>;
-  /** A sandbox ends so long after it was handed out. Default: none. */
+  /** Seconds after creation at which the sandbox is deleted. Default: never. Default: none. */
   ttlSeconds?: number | null;
-  /** A sandbox ends after so long without a call. Default: none. */
+  /** Seconds without a call after which the sandbox is deleted. Default: never. Default: none. */
   ttlIdleSeconds?: number | null;
-  /** The image. Default: `"python:3.12-slim"`. */
+  /** Image of the sandbox. Default: `"python:3.12-slim"`. */
   image?: string;
-  /** `Always`, `IfNotPresent` or `Never`. Default: `"IfNotPresent"`. */
+  /** When the image is pulled: `Always`, `IfNotPresent` or `Never`. Default: `"IfNotPresent"`. */
   imagePullPolicy?: string;
-  /** Names of the secrets to pull the image with. Default: `[]`. */
+  /** Names of the Secrets to pull the image with. Default: `[]`. */
   imagePullSecrets?: string[];
-  /** Where commands start. Default: `"/workspace"`. */
+  /** Working directory of commands. Default: `"/workspace"`. */
   workdir?: string;
-  /** What runs beside the guest; the default means nothing. Default: `["sleep","infinity"]`. */
+  /** Command that runs beside the guest. Default: none; `sleep infinity` stands for it. Default: `["sleep","infinity"]`. */
   command?: string[];
-  /** For every command. It reaches the sandbox through the guest and is in no object of the cluster. Default: `{}`. */
+  /** Environment variables of every command. They are sent to the guest and are in no object of the cluster. Default: `{}`. */
   env?: Record<string, string>;
-  /** Variables whose values lie in the cluster, as a container's `env` with `valueFrom`. Default: `[]`. */
+  /** Environment variables with values from the cluster, as a container's `env` with `valueFrom`. Default: `[]`. */
   envRefs?: Record<string, unknown>[];
-  /** Secrets and `ConfigMaps` whose every key is a variable, as a container's `envFrom`. Default: `[]`. */
+  /** Secrets and `ConfigMaps` whose keys are environment variables, as a container's `envFrom`. Default: `[]`. */
   envFrom?: Record<string, unknown>[];
-  /** Processor time that the node must have. Default: `"100m"`. */
+  /** CPU request. Default: `"100m"`. */
   cpuRequest?: string;
-  /** The most processor time. Default: `"1000m"`. */
+  /** CPU limit. Default: `"1000m"`. */
   cpuLimit?: string;
-  /** Memory that the node must have. Default: `"256Mi"`. */
+  /** Memory request. Default: `"256Mi"`. */
   memoryRequest?: string;
-  /** The most memory. Default: `"1Gi"`. */
+  /** Memory limit. Default: `"1Gi"`. */
   memoryLimit?: string;
-  /** Disk space that the node must have. Without a request Kubernetes takes the limit for it. Default: `"50Mi"`. */
+  /** Ephemeral storage request. Without one, Kubernetes requests the limit. Default: `"50Mi"`. */
   ephemeralStorageRequest?: string;
-  /** The most disk space. Default: `"5Gi"`. */
+  /** Ephemeral storage limit. Default: `"5Gi"`. */
   ephemeralStorageLimit?: string;
-  /** No network: a deny-all `NetworkPolicy` is there before the Pod, or there is no Pod. Default: `true`. */
+  /** Deny all network traffic. The deny-all `NetworkPolicy` is created before the Pod; if that fails, no Pod is created. Default: `true`. */
   blockNetwork?: boolean;
-  /** Tells Istio, Linkerd, Kuma and Consul to put no sidecar into the Pod. Default: `true`. */
+  /** Keep the sidecars of Istio, Linkerd, Kuma and Consul out of the Pod. Default: `true`. */
   meshOptOut?: boolean;
-  /** The user; none: the cluster or the image decides, as OpenShift wants it. Default: `1000`. */
+  /** User id of the container. None: chosen by the cluster or the image, as OpenShift requires. Default: `1000`. */
   runAsUser?: number;
-  /** The group; none: the cluster or the image decides. Default: `1000`. */
+  /** Group id of the container. None: chosen by the cluster or the image. Default: `1000`. */
   runAsGroup?: number;
-  /** `RuntimeDefault` or `Localhost`. Default: `"RuntimeDefault"`. */
+  /** Seccomp profile: `RuntimeDefault` or `Localhost`. Default: `"RuntimeDefault"`. */
   seccompProfile?: string;
-  /** The node's file for `Localhost`. Default: none. */
+  /** Path of the profile on the node, for `Localhost`. Default: none. */
   seccompLocalhostProfile?: string | null;
-  /** A namespace with a `ResourceQuota` for each sandbox, `sandpod-<id>`. It needs deploy/rbac/raw-namespaces.yaml. Default: `false`. */
+  /** Create a namespace with a `ResourceQuota`, `sandpod-<id>`, for each sandbox. Requires deploy/rbac/raw-namespaces.yaml. Default: `false`. */
   namespacePerSandbox?: boolean;
-  /** Labels of these namespaces; they enforce Pod Security `restricted` unless a label here says otherwise. Default: `{}`. */
+  /** Labels of the namespaces of `namespacePerSandbox`, which enforce Pod Security `restricted` unless a label here differs. Default: `{}`. */
   namespaceLabels?: Record<string, string>;
-  /** The older name of `ttlSeconds`; counts only when it is set. Default: none. */
+  /** Older name of `ttlSeconds`, used only without it. Default: none. */
   podTtlSeconds?: number | null;
-  /** So many Pods wait, started, for sandboxes to take them. Processes with the same configuration share them. Default: `0`. */
+  /** Number of pre-started Pods to keep ready. Processes with the same configuration share them. Default: `0`. */
   warmPoolSize?: number;
-  /** The Pod's `ServiceAccount`; its token is never mounted. Default: none. */
+  /** `ServiceAccount` of the Pod. Its token is never mounted. Default: none. */
   serviceAccount?: string | null;
-  /** The labels that a node must have. Default: `{}`. */
+  /** Labels that a node must have. Default: `{}`. */
   nodeSelector?: Record<string, string>;
-  /** As in a Pod. Default: `[]`. */
+  /** Tolerations, as in a Pod. Default: `[]`. */
   tolerations?: Record<string, unknown>[];
-  /** As in a Pod. Default: none. */
+  /** Affinity, as in a Pod. Default: none. */
   affinity?: Record<string, unknown> | null;
-  /** The Pod's priority class. Default: none. */
+  /** Priority class of the Pod. Default: none. */
   priorityClass?: string | null;
-  /** Further volumes, as in a Pod. Default: `[]`. */
+  /** Additional volumes, as in a Pod. Default: `[]`. */
   volumes?: Record<string, unknown>[];
-  /** Where they are mounted, as in a container. Default: `[]`. */
+  /** Mounts of the additional volumes, as in a container. Default: `[]`. */
   volumeMounts?: Record<string, unknown>[];
-  /** What runs before, as in a Pod. What they don't say of their security is as strict as the sandbox's own. Default: `[]`. */
+  /** Init containers, as in a Pod. Security settings that they leave out are as strict as the sandbox's. Default: `[]`. */
   initContainers?: Record<string, unknown>[];
-  /** `OnFailure`: a guest that crashes starts again and keeps the files. `Never`: the Pod is lost then. Default: `"OnFailure"`. */
+  /** `OnFailure`: a crashed guest restarts and keeps the files. `Never`: a crash loses the Pod. Default: `"OnFailure"`. */
   restartPolicy?: string;
-  /** Merged into the Pod's spec as kubectl's strategic patches are; or a template with `metadata` and `spec`. Default: none. */
+  /** Strategic merge patch of the Pod's spec, or a template with `metadata` and `spec`. Default: none. */
   podTemplateOverrides?: Record<string, unknown> | null;
-  /** Takes what weakens the sandbox, in overrides, volumes and init containers. Default: `false`. */
+  /** Permit overrides, volumes and init containers that weaken isolation. Default: `false`. */
   allowInsecureOverrides?: boolean;
   /** Annotations of the Pod. Default: `{}`. */
   extraAnnotations?: Record<string, string>;
-  /** A shell script that runs in every new place before it is handed out; if it fails there is no sandbox. Default: none. */
+  /** Shell script that runs in every new sandbox before it is handed out. If it fails, creation fails. Default: none. */
   setupScript?: string | null;
-  /** The Pod's runtime class, for example one of gVisor. Default: none. */
+  /** Runtime class of the Pod, for example one of gVisor. Default: none. */
   runtimeClass?: string | null;
-  /** The image's files can't be changed; only `writableDirs` can. Default: `false`. */
+  /** Mount the root file system read-only; only `writableDirs` are writable. Default: `false`. */
   readOnlyRoot?: boolean;
-  /** Directories that commands can write to, whoever they run as. Default: `["/workspace","/tmp","/app","/home/sandbox","/large_tool_results","/conversation_history","/blobs"]`. */
+  /** Directories in which every user of the sandbox can write. Default: those that Deep Agents and common images use. Default: `["/workspace","/tmp","/app","/home/sandbox","/large_tool_results","/conversation_history","/blobs"]`. */
   writableDirs?: string[];
-  /** What callers may do in sandboxes: docs/policy.md. Default: none. */
+  /** Limits of paths, commands and network; see docs/policy.md. Default: none. */
   policy?: Record<string, unknown> | null;
-  /** A file that every operation is told to, line by line, in a chain of hashes. Default: none. */
+  /** File of the audit log, with one event per line in a hash chain. Default: none. */
   auditFile?: string | null;
-  /** An OpenTelemetry collector that every operation is told to, such as `http://localhost:4318`. Default: none. */
+  /** URL of an OpenTelemetry collector that receives the audit events, such as `http://localhost:4318`. Default: none. */
   otlpEndpoint?: string | null;
-  /** What is told of commands: `full`, or `hash` for their SHA-256. Default: `"full"`. */
+  /** Command text in audit events: `full`, or `hash` for its SHA-256. Default: `"full"`. */
   auditCommands?: string;
-  /** What can't be told to the audit is not done; otherwise it is logged and done. Default: `false`. */
+  /** Reject operations whose audit event cannot be written. Otherwise the failure is logged. Default: `false`. */
   strictAudit?: boolean;
-  /** An image that brings the guest, as `cargo xtask guest-image` makes it; where it can't be had, or with none, the guest comes from `ConfigMaps`. Default: none. */
+  /** Image that contains the guest, as `cargo xtask guest-image` builds it. Without one, or if it cannot be pulled, the guest is mounted from `ConfigMaps`. Default: none. */
   guestImage?: string | null;
-  /** The processor of the nodes: `amd64` or `arm64`. Default: `"amd64"`. */
+  /** CPU architecture of the nodes: `amd64` or `arm64`. Default: `"amd64"`. */
   arch?: string;
-  /** The API server's URL, when neither a kubeconfig nor the Pod that we run in says it. Default: none. */
+  /** URL of the API server, if neither a kubeconfig nor the Pod's `ServiceAccount` names it. Default: none. */
   kubeApiUrl?: string | null;
-  /** The token for `kubeApiUrl`; without one that of the Pod that we run in, if any. Default: none. */
+  /** Token for `kubeApiUrl`. Default: the token of the Pod's `ServiceAccount`, if there is one. Default: none. */
   kubeToken?: string | null;
-  /** The `SandboxTemplate` that sandboxes are made from: by the pool of it that has most ready, or else cold. Default: none. */
+  /** `SandboxTemplate` of the sandboxes. Its warm pool with the most ready Pods is used, if it has one. Default: none. */
   templateName?: string | null;
-  /** The `SandboxWarmPool` that sandboxes are taken from. Default: none. */
+  /** `SandboxWarmPool` of the sandboxes. Default: none. */
   warmPoolName?: string | null;
-  /** The only way to the guest: `exec`, `tunnel`, `gateway`, `direct` or `in-cluster`. None: the first of these that works. Default: none. */
+  /** How the guest is reached: `exec`, `tunnel`, `gateway`, `direct` or `in-cluster`. Default: the first of these that works. Default: none. */
   connectionMode?: string | null;
-  /** The Gateway in front of the sandbox router. Default: none. */
+  /** Gateway of the sandbox router. Default: none. */
   gatewayName?: string | null;
-  /** Its namespace. Default: `"default"`. */
+  /** Namespace of the Gateway. Default: `"default"`. */
   gatewayNamespace?: string;
-  /** The sandbox router's URL. Default: none. */
+  /** URL of the sandbox router. Default: none. */
   routerUrl?: string | null;
-  /** The port on which sandboxes answer behind the router. Default: `8888`. */
+  /** Port of the sandboxes behind the router. Default: `8888`. */
   serverPort?: number;
   /** Headers of every request to the router. Default: `{}`. */
   extraHeaders?: Record<string, string>;
-  /** A PEM file with the certificate that we show to the router. Default: none. */
+  /** PEM file with the client certificate for the router. Default: none. */
   clientCert?: string | null;
-  /** A PEM file with its key. Default: none. */
+  /** PEM file with the key of `clientCert`. Default: none. */
   clientKey?: string | null;
-  /** A PEM file with the certificates that the router's is checked by; none: the system's. Default: none. */
+  /** PEM file with the certificate authorities of the router. Default: those of the system. Default: none. */
   caCert?: string | null;
-  /** Opens the router, as a bearer token. Default: none. */
+  /** Bearer token for the router. Default: none. */
   routerToken?: string | null;
-  /** A file that holds it, read anew for each connection. Default: none. */
+  /** File with the bearer token for the router, which is read for each connection. Default: none. */
   routerTokenFile?: string | null;
-  /** The router's namespace; none: `agent-sandbox-system`, then `default`. Default: none. */
+  /** Namespace of the router. Default: `agent-sandbox-system`, then `default`. Default: none. */
   routerNamespace?: string | null;
-  /** The router's Service. Default: `"sandbox-router-svc"`. */
+  /** Service of the router. Default: `"sandbox-router-svc"`. */
   routerService?: string;
-  /** A file with the secret whose hash the template's guests start with: it opens them over the network. None: the file that `SANDPOD_GUEST_TOKEN_FILE` names, the namespace's Secret `sandpod-guest-token`, or a token by exec. Default: none. */
+  /** File with the token that opens guests over the network; their templates hold its hash. Default: the file in `SANDPOD_GUEST_TOKEN_FILE`, then the Secret `sandpod-guest-token`, then a token set through exec. Default: none. */
   guestTokenFile?: string | null;
-  /** Labels of the Pod, beside the template's; agent-sandbox takes those below `sandbox.users.io/` alone. Default: `{}`. */
+  /** Labels of the Pod, beside the template's. agent-sandbox accepts only those below `sandbox.users.io/`. Default: `{}`. */
   podLabels?: Record<string, string>;
   /** Annotations of the Pod, beside the template's. Default: `{}`. */
   podAnnotations?: Record<string, string>;
-  /** Volumes of each sandbox's own, as a claim's `volumeClaimTemplates`, over the template's of the same name. Default: `[]`. */
+  /** Volumes of each sandbox, as a claim's `volumeClaimTemplates`. They replace the template's volumes of the same name. Default: `[]`. */
   volumeClaimTemplates?: Record<string, unknown>[];
 }
