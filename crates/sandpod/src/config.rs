@@ -1,8 +1,8 @@
-//! The configuration of raw mode, and of agent-sandbox mode ([`agent_sandbox`]): every option with its default, where
-//! options come from, and what can't be in them.
+//! The configuration of raw mode ([`RawConfig`]) and of agent-sandbox mode ([`AgentSandboxConfig`]).
 //!
-//! The list below is the only one ([`table`]): files and variables ([`layers`]) and docs/configuration.md follow it. What
-//! contradicts itself is refused ([`check`]), and so is what Kubernetes would not understand ([`objects`]).
+//! The `options!` macro of [`table`] declares every option once. [`layers`] reads options from files and variables, and
+//! [`mod@reference`] generates docs/configuration.md. [`check`] rejects contradictory values, and [`objects`] rejects
+//! invalid Kubernetes objects.
 
 mod agent_sandbox;
 mod check;
@@ -30,26 +30,26 @@ use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
 use crate::{Error, Naming, Result, RouterDoor};
 
-/// Where the guest lies in every sandbox.
+/// Directory of the guest in every sandbox.
 pub(crate) const GUEST_DIR: &str = "/sandpod";
-/// The volumes that we make have names that begin so.
+/// Prefix of the names of sandpod's own volumes.
 pub(crate) const OWN_PREFIX: &str = "sandpod-";
-/// What the names of sandpod's own labels and annotations begin with.
+/// Prefix of the keys of sandpod's own labels and annotations.
 pub(crate) const OWN_DOMAIN: &str = "sandpod.dev/";
-/// The container that the sandbox is.
+/// Name of the container in which commands run.
 pub(crate) const CONTAINER: &str = "sandbox";
-/// The command that stands for none: the guest alone keeps the Pod alive.
+/// The command that means "no command": only the guest runs.
 pub(crate) const NO_COMMAND: [&str; 2] = ["sleep", "infinity"];
-/// The label by which a node says what it can run.
+/// Label with a node's CPU architecture.
 pub(crate) const ARCH_LABEL: &str = "kubernetes.io/arch";
 
-/// Where the guest keeps what it is bound to: it outlives the guest, not the sandbox's place.
+/// Directory of the guest's binding. It survives a restart of the guest, but not the loss of the sandbox's place.
 pub(crate) const STATE_DIR: &str = "/run/sandpod";
-/// Where commands start by default.
+/// Default working directory of commands.
 pub(crate) const WORKING_DIR: &str = "/workspace";
-/// The home of the user that commands run as.
+/// Home directory of the user that runs commands.
 pub(crate) const HOME: &str = "/home/sandbox";
-/// What Deep Agents and common images write to.
+/// Directories to which Deep Agents and common images write.
 pub(crate) const WRITABLE_DIRS: [&str; 7] =
     [WORKING_DIR, "/tmp", "/app", HOME, "/large_tool_results", "/conversation_history", "/blobs"];
 
@@ -200,7 +200,7 @@ fn text(text: &str) -> String {
     text.to_owned()
 }
 
-/// The environment may hold secrets, and what is debugged ends in logs.
+/// Omits the values of environment variables, because they may be secrets and debug output may be logged.
 impl fmt::Debug for RawConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RawConfig")
@@ -212,26 +212,27 @@ impl fmt::Debug for RawConfig {
 }
 
 impl RawConfig {
-    /// All objects that a `SandboxTemplate` of agent-sandbox needs to make sandboxes of this configuration, as the JSON of
-    /// the API; the template called `name` is the last. Programs of the guest are found as for a sandbox.
+    /// Generates a `SandboxTemplate` of agent-sandbox for this configuration, and the objects that it needs, as JSON of
+    /// the API. The template, called `name`, is the last object. Reads the guest's programs from this machine.
     ///
-    /// With a `door` its guests are reached by a router, too; without one only by exec.
+    /// With a `door`, clients can also reach the guests through a router. Without one, clients reach them only through
+    /// exec.
     pub fn template(&self, name: &str, door: Option<&RouterDoor>) -> Result<Vec<Value>> {
         crate::backend::raw::template(self, name, door)
     }
 
-    /// Whether something is to run beside the guest.
+    /// Whether a command runs beside the guest.
     pub(crate) fn has_command(&self) -> bool {
         self.command != NO_COMMAND
     }
 }
 
-/// A path without slashes at its end.
+/// Removes the trailing slashes of a path.
 pub(crate) fn trimmed(dir: &str) -> &str {
     dir.trim_end_matches('/')
 }
 
-/// Whether one of the paths is the other or lies in it.
+/// Whether the paths are equal or one contains the other.
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let (one, other) = (format!("{}/", trimmed(one)), format!("{}/", trimmed(other)));
     one.starts_with(&other) || other.starts_with(&one)

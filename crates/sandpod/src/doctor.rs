@@ -1,11 +1,12 @@
-//! What keeps sandboxes from working here: check by check, each with its fix.
+//! Diagnostic checks for sandboxes. Each [`Finding`] has a [`Verdict`] and, if there is a problem, a fix.
 //!
-//! [`examine_cluster`] looks at a cluster without making anything in it, [`examine_agent_sandbox`] at one with agent-sandbox,
-//! [`examine_machine`] at this machine. [`examine_sandbox`] makes sandboxes and looks at what they do; [`examine_network`]
-//! and [`examine_isolation`] find out whether a cluster really cuts them off.
+//! [`examine_cluster`] checks a cluster without creating objects, [`examine_agent_sandbox`] checks one with
+//! agent-sandbox, and [`examine_machine`] checks this machine. [`examine_sandbox`] creates a sandbox and runs a command
+//! in it. [`examine_network`] and [`examine_isolation`] create sandboxes to check that the cluster enforces network
+//! policies.
 //!
-//! Where several things are found, each is added to what the caller brings as soon as it is known: making sandboxes takes
-//! a while.
+//! Functions with several findings add each one to the caller's collection as soon as it is known, because creating
+//! sandboxes takes time.
 
 mod agent_sandbox;
 mod cluster;
@@ -20,34 +21,34 @@ pub use sandbox::{examine_isolation, examine_network, examine_sandbox};
 
 use crate::Error;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
-    /// What was looked at.
+    /// Name of the check.
     pub check: String,
-    /// Whether it keeps sandboxes from working.
+    /// Whether the result prevents sandboxes from working.
     pub verdict: Verdict,
-    /// What is there.
+    /// What the check found.
     pub found: String,
-    /// What to do, if something is to be done.
+    /// How to fix or investigate it, unless the verdict is good.
     pub fix: Option<String>,
-    /// Only a sandbox that is made shows it.
+    /// Whether only creating a sandbox gives a definite result.
     pub needs_sandbox: bool,
 }
 
-/// Whether something keeps sandboxes from working.
+/// Whether a finding prevents sandboxes from working.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// It is as it should be.
+    /// No problem was found.
     Good,
-    /// It can't be seen, or matters only to some.
+    /// The check has no definite result, or the problem affects only some uses.
     Unsure,
-    /// It has to be mended.
+    /// The problem must be fixed.
     Bad,
 }
 
 impl Verdict {
-    /// Its name: `good`, `unsure` or `bad`.
+    /// The name: `good`, `unsure` or `bad`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +59,7 @@ impl Verdict {
     }
 }
 
-/// One thing that an account may have to be allowed: a verb on a resource.
+/// A permission that an account may need: a verb on a resource.
 ///
 /// ```
 /// use sandpod::doctor::Right;
@@ -68,13 +69,13 @@ impl Verdict {
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Right {
-    /// The API group; empty for the core.
+    /// API group. Empty for the core group.
     pub group: String,
-    /// The resource, with its part after a slash.
+    /// Resource, with an optional subresource after a slash.
     pub resource: String,
-    /// The only object of it that is meant; none: all.
+    /// Name of the object, or `None` for all objects.
     pub name: Option<String>,
-    /// What is done with it.
+    /// Verb, such as `create`.
     pub verb: String,
 }
 
@@ -115,7 +116,7 @@ impl Finding {
         }
     }
 
-    /// The same, where only a sandbox shows it.
+    /// Marks the finding as one that only creating a sandbox can settle.
     fn until_made(self) -> Self {
         Self { needs_sandbox: true, ..self }
     }
@@ -125,16 +126,16 @@ impl Finding {
     }
 }
 
-/// What is to be done about something that is found to be bad.
+/// Returns the fix of a bad finding.
 #[cfg(test)]
 fn fix(finding: Finding) -> String {
     assert_eq!(finding.verdict, Verdict::Bad, "{finding:?}");
-    finding.fix.expect("what is bad has a fix")
+    finding.fix.expect("a bad finding has a fix")
 }
 
-/// What can be done about something that is no fault, or can't be told.
+/// Returns the next step of an unsure finding.
 #[cfg(test)]
 fn next(finding: Finding) -> String {
     assert_eq!(finding.verdict, Verdict::Unsure, "{finding:?}");
-    finding.fix.expect("what is unsure has a next step")
+    finding.fix.expect("an unsure finding has a next step")
 }

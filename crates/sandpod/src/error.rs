@@ -8,13 +8,13 @@ use sandpod_kube::kube;
 /// [`std::result::Result`] with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The file that grants what raw mode needs.
+/// Manifest with the role that raw mode needs.
 const RAW_ROLE: &str = "deploy/rbac/raw.yaml";
-/// The file that grants what a namespace for each sandbox needs.
+/// Manifest with the role that `namespace_per_sandbox` needs.
 const NAMESPACES_ROLE: &str = "deploy/rbac/raw-namespaces.yaml";
 
-/// The advice for a sandbox that has lost its place. It names no call, because the bindings and the command have different
-/// ones.
+/// Advice for a sandbox that has lost its place. It names no function, because the names differ between the bindings
+/// and the command.
 pub(crate) const CREATE_AGAIN: &str = "Create it again.";
 
 /// An error: what happened, and what to do next.
@@ -32,25 +32,25 @@ pub struct Error {
     case: Option<ErrorCase>,
     message: String,
     next: String,
-    /// Whether a right is missing in one namespace.
+    /// Whether a permission is missing in a namespace.
     lacks_right: bool,
-    /// Whether the API server did not answer, or was overloaded. The request may have taken effect.
+    /// Whether the API server did not respond or was overloaded. The request may have taken effect.
     outage: bool,
 }
 
 impl Error {
-    /// Makes an error of two sentences: what happened, and what to do next.
+    /// Creates an error from two sentences: what happened, and what to do next.
     pub fn new(kind: ErrorKind, message: impl Into<String>, next: impl Into<String>) -> Self {
         let (message, next) = (message.into(), next.into());
         Self { kind, case: None, message, next, lacks_right: false, outage: false }
     }
 
-    /// An error of a case that has a code or a JavaScript class of its own.
+    /// Creates an error of a case that has its own code or JavaScript class.
     pub(crate) fn of_case(case: ErrorCase, message: impl Into<String>, next: impl Into<String>) -> Self {
         Self { case: Some(case), ..Self::new(case.kind(), message, next) }
     }
 
-    /// The case of its kind, if it is one that has a name.
+    /// The named case within the kind, if there is one.
     #[must_use]
     pub fn case(&self) -> Option<ErrorCase> {
         self.case
@@ -62,7 +62,7 @@ impl Error {
         self.kind.retry()
     }
 
-    /// The name for programs: that of its case, or else of its kind.
+    /// The machine-readable code: that of the case, or else of the kind.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.case.map_or(self.kind.as_str(), ErrorCase::code)
@@ -92,12 +92,12 @@ impl Error {
         &self.next
     }
 
-    /// Whether a right is missing in one namespace, and no role that grants it was named yet.
+    /// Whether a permission is missing in a namespace, and the advice does not name a specific role yet.
     pub(crate) fn lacks_right(&self) -> bool {
         self.lacks_right
     }
 
-    /// The same error with `next` as its advice, if a right is missing and the advice does not name the role yet.
+    /// Replaces the advice with `next` if [`lacks_right`](Self::lacks_right) is true.
     pub(crate) fn or_grant(self, next: impl FnOnce() -> String) -> Self {
         if self.lacks_right { Self { next: next(), lacks_right: false, ..self } } else { self }
     }
@@ -111,25 +111,25 @@ impl Error {
         Self::new(ErrorKind::InvalidInput, message, next)
     }
 
-    /// The error of a failed request to the API server; `what` names the attempt.
+    /// Converts the error of a failed request to the API server. `what` completes "Can't …".
     pub(crate) fn api(what: &str, cause: &kube::Error) -> Self {
         let kube::Error::Api(status) = cause else {
-            let said = chain(cause);
-            let next = way_there(&said);
-            let error = Self::new(ErrorKind::Unavailable, format!("Can't {what}: {said}."), next);
-            return Self { outage: may_pass(cause, &said), ..error };
+            let reason = chain(cause);
+            let next = connection_advice(&reason);
+            let error = Self::new(ErrorKind::Unavailable, format!("Can't {what}: {reason}."), next);
+            return Self { outage: is_temporary(cause, &reason), ..error };
         };
-        let said = status.message.trim_end_matches('.');
+        let reason = status.message.trim_end_matches('.');
         let lacks_right =
-            status.code == 403 && said.contains(" cannot ") && !said.contains("at the cluster scope");
+            status.code == 403 && reason.contains(" cannot ") && !reason.contains("at the cluster scope");
         let (kind, next) = match status.code {
             401 => {
                 (ErrorKind::Denied, "Log in again: the cluster does not accept the credentials.".to_owned())
             }
-            403 if said.contains("exceeded quota") => {
+            403 if reason.contains("exceeded quota") => {
                 (ErrorKind::QuotaExceeded, "Delete sandboxes, ask for less, or raise the quota.".to_owned())
             }
-            403 if said.contains(" cannot ") && said.contains("at the cluster scope") => (
+            403 if reason.contains(" cannot ") && reason.contains("at the cluster scope") => (
                 ErrorKind::Denied,
                 format!("Apply {NAMESPACES_ROLE}, or set namespace_per_sandbox to false."),
             ),
@@ -144,50 +144,50 @@ impl Error {
                 (ErrorKind::InvalidInput, "Change the field of the configuration that it names.".to_owned())
             }
             404 => (ErrorKind::NotFound, "Check that the namespace exists.".to_owned()),
-            409 => (ErrorKind::AlreadyExists, "Try again: somebody else changed it meanwhile.".to_owned()),
+            409 => (ErrorKind::AlreadyExists, "Try again: another client changed it.".to_owned()),
             _ => (ErrorKind::Unavailable, "Try again, and look at the API server if it stays so.".to_owned()),
         };
         let outage =
-            matches!(status.code, 429 | 503 | 504) || status.code == 500 && said.contains("etcdserver");
+            matches!(status.code, 429 | 503 | 504) || status.code == 500 && reason.contains("etcdserver");
         Self {
             lacks_right,
             outage,
-            ..Self::new(kind, format!("Can't {what}: {said} ({}).", status.code), next)
+            ..Self::new(kind, format!("Can't {what}: {reason} ({}).", status.code), next)
         }
     }
 }
 
-/// Whether a request without an answer may succeed later: not with the wrong server or a failed login.
-fn may_pass(cause: &kube::Error, said: &str) -> bool {
+/// Whether a request that got no response may succeed later. A wrong server or a failed login is permanent.
+fn is_temporary(cause: &kube::Error, reason: &str) -> bool {
     let lost =
         matches!(cause, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_));
-    lost && !said.contains("invalid peer certificate")
+    lost && !reason.contains("invalid peer certificate")
 }
 
-/// The advice for a request without an answer.
-fn way_there(said: &str) -> &'static str {
-    if said.contains("invalid peer certificate") {
+/// Advice for a request that got no response.
+fn connection_advice(reason: &str) -> &'static str {
+    if reason.contains("invalid peer certificate") {
         "The server has no certificate that the kubeconfig trusts: check its certificate-authority, and whether \
          something in between answers in the cluster's place."
-    } else if ["tunnel", "proxy", "SOCKS"].iter().any(|word| said.contains(word)) {
+    } else if ["tunnel", "proxy", "SOCKS"].iter().any(|word| reason.contains(word)) {
         "Check the proxy: the kubeconfig's proxy-url or HTTPS_PROXY, with user and password if it wants them."
     } else {
         "Check that the cluster of your kubeconfig can be reached, for example with kubectl version."
     }
 }
 
-/// The error with its causes: kube's own text only names the failed service.
+/// Formats an error with its causes, because the text of `kube::Error` names only the failed service.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let cause_said = cause.to_string();
-        if !said.contains(&cause_said) {
-            said = format!("{said}: {cause_said}");
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
         }
         source = cause.source();
     }
-    said
+    text
 }
 
 impl fmt::Display for Error {
@@ -225,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_names_the_role_file() {
+    fn missing_permission_names_the_role_file() {
         let error = refused(403, "pods is forbidden: User \"u\" cannot create resource \"pods\"");
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("deploy/rbac/raw.yaml"), "{error}");
     }
 
     #[test]
-    fn an_admission_policys_own_text_is_shown_and_no_right_is_asked_for() {
+    fn admission_error_shows_the_policy_text_without_rbac_advice() {
         let error = refused(403, "pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\": x");
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("violates PodSecurity"), "{error}");
@@ -240,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_from_a_refusal_and_from_a_wrong_server() {
-        let unanswered = |said: &str| Error::api("create Pod 'p'", &kube::Error::Service(said.into()));
+    fn only_an_unavailable_api_server_counts_as_an_outage() {
+        let unanswered = |reason: &str| Error::api("create Pod 'p'", &kube::Error::Service(reason.into()));
         assert!(unanswered("connection refused").is_outage());
         assert!(!unanswered("invalid peer certificate: UnknownIssuer").is_outage());
         assert!(refused(503, "apiserver is shutting down").is_outage());
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_used_up_quota_has_its_own_kind() {
+    fn exceeded_quota_has_its_own_error_kind() {
         let error = refused(403, "pods \"p\" is forbidden: exceeded quota: q, requested: pods=1");
         assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
     }

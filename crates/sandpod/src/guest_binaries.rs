@@ -1,4 +1,4 @@
-//! The guest's programs on this machine, which are sent into sandboxes as data.
+//! Finds the guest's programs on this machine. Backends copy them into sandboxes.
 
 use std::env;
 use std::fs;
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, ErrorKind, Result};
 
-/// The stub that starts the guest.
+/// File name of the program that starts the guest.
 const BOOT: &str = "sandpod-boot";
-/// The guest itself.
+/// File name of the guest.
 const GUEST: &str = "sandpod-guest";
 
-/// What this machine runs.
+/// CPU architecture of this machine.
 const OWN_ARCH: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
-/// Both programs, as they are run in a sandbox.
+/// Contents of both programs.
 pub(crate) struct GuestBinaries {
     pub(crate) boot: Vec<u8>,
     pub(crate) guest: Vec<u8>,
@@ -26,13 +26,13 @@ pub(crate) fn find(arch: &str, package_dir: Option<&Path>) -> Result<GuestBinari
     read_first(&candidates(arch, named(), package_dir), arch)
 }
 
-/// The guest's program for this machine, from where [`find`] looks.
+/// Path of the guest's program for this machine, in the directories that [`find`] searches.
 pub(crate) fn find_guest(package_dir: Option<&Path>) -> Result<PathBuf> {
     Ok(first(&candidates(OWN_ARCH, named(), package_dir), OWN_ARCH)?.join(GUEST))
 }
 
-/// The guest's program for this machine, if it was installed with the executable or `SANDPOD_GUEST_DIR` is set. The cache may
-/// hold another version.
+/// Path of the guest's program for this machine, if it was installed with the executable or `SANDPOD_GUEST_DIR` is set.
+/// The cache is not searched, because it may contain another version.
 pub(crate) fn find_installed_guest() -> Result<Option<PathBuf>> {
     match named() {
         Some(dir) => Ok(Some(first(&candidates(OWN_ARCH, Some(dir), None), OWN_ARCH)?.join(GUEST))),
@@ -45,7 +45,7 @@ fn named() -> Option<PathBuf> {
 }
 
 fn candidates(arch: &str, named: Option<PathBuf>, package_dir: Option<&Path>) -> Vec<PathBuf> {
-    // A named directory is the only one: another guest must not be used silently.
+    // If a directory is named, no other is searched, so that another guest is never used silently.
     if let Some(dir) = named {
         return vec![dir.join(arch), dir];
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_guest_says_where_it_was_looked_for_and_how_to_get_it() {
+    fn missing_guest_error_lists_searched_directories_and_the_fix() {
         let looked = ["/no/such/dir".into(), "/nor/this".into()];
         let error = read_first(&looked, "arm64").err().unwrap().to_string();
         for part in ["arm64", "/no/such/dir", "/nor/this", "cargo xtask guest", "SANDPOD_GUEST_DIR"] {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_folder_with_both_programs_is_taken() {
+    fn first_directory_with_both_programs_is_used() {
         let temporary = env::temp_dir().join(format!("sandpod-binaries-{}", std::process::id()));
         let (half, whole) = (temporary.join("half"), temporary.join("whole"));
         for (dir, name) in [(&half, BOOT), (&whole, BOOT), (&whole, GUEST)] {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_folder_is_the_only_one_and_a_packages_own_comes_before_the_cache() {
+    fn named_directory_excludes_others_and_package_precedes_cache() {
         let named = candidates("amd64", Some("/named".into()), Some("/package".as_ref()));
         assert_eq!(named, [Path::new("/named/amd64"), Path::new("/named")]);
         let others = candidates("amd64", None, Some("/package".as_ref()));

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Error, ErrorKind, Result};
 
-/// The id of a sandbox: a DNS label, because names of Kubernetes objects contain it.
+/// The id of a sandbox. It is a DNS label, because names of Kubernetes objects contain it.
 ///
 /// ```
 /// use sandpod::SandboxId;
@@ -24,7 +24,7 @@ use crate::{Error, ErrorKind, Result};
 pub struct SandboxId(String);
 
 impl SandboxId {
-    /// A new random id.
+    /// Generates a random id.
     pub fn random() -> Result<Self> {
         Ok(Self::of_bytes(&Self::random_bytes::<16>()?))
     }
@@ -41,7 +41,7 @@ impl SandboxId {
         Ok(bytes)
     }
 
-    /// The id of a thread's sandbox: the same in every process with this scope, and different for every other thread.
+    /// Derives the id of a thread's sandbox. It is the same in every process, and differs for every scope and thread.
     ///
     /// ```
     /// use sandpod::SandboxId;
@@ -51,7 +51,7 @@ impl SandboxId {
     /// ```
     #[must_use]
     pub fn of_thread(scope: &str, thread: &str) -> Self {
-        // With its length before it, no scope can pass for another with a longer thread.
+        // The length prefix separates scope and thread: ("a", "bc") and ("ab", "c") get different ids.
         let digest = Sha256::new().chain_update((scope.len() as u64).to_be_bytes()).chain_update(scope);
         Self::of_bytes(&digest.chain_update(thread).finalize()[..16])
     }
@@ -60,7 +60,7 @@ impl SandboxId {
         Self(format!("sp-{}", BASE32_NOPAD.encode(bytes).to_ascii_lowercase()))
     }
 
-    /// The name.
+    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -79,7 +79,7 @@ impl FromStr for SandboxId {
         if label {
             return Ok(Self(id.to_owned()));
         }
-        // Whatever was given may be long, and is shown to people.
+        // The input may be long, so the error shows only its start.
         let shown: String = id.chars().take(80).collect();
         Err(Error::invalid(
             format!("{shown:?} can't be the id of a sandbox."),
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_26_base32_digits_and_never_the_same() {
+    fn random_ids_are_unique_and_have_26_base32_digits() {
         let (one, other) = (SandboxId::random().unwrap(), SandboxId::random().unwrap());
         assert_ne!(one, other);
         let digits = one.as_str().strip_prefix("sp-").unwrap();
@@ -109,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_thread_is_the_same_everywhere_and_for_ever() {
+    fn thread_id_is_stable_across_processes_and_versions() {
         assert_eq!(SandboxId::of_thread("scope", "thread").as_str(), "sp-y4ajmpwkke2m77ogcfjjxfempy");
         assert_ne!(SandboxId::of_thread("a", "bc"), SandboxId::of_thread("ab", "c"));
     }
 
     #[test]
-    fn a_name_that_kubernetes_would_refuse_is_refused_here() {
+    fn ids_that_are_not_dns_labels_are_rejected() {
         for bad in ["", "-a", "a-", "A", "a_b", "a.b", "a/b", "ä", &"a".repeat(64), "a\nb"] {
             let error = bad.parse::<SandboxId>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{bad:?}");

@@ -1,4 +1,4 @@
-//! What users write on their sandboxes, as Kubernetes takes it.
+//! Validates users' labels and converts them to Kubernetes labels.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use sha2::{Digest, Sha256};
 use crate::config::OWN_DOMAIN;
 use crate::{Error, Result};
 
-/// Keys that are sandpod's own.
+/// Keys that sandpod reserves for itself.
 const RESERVED: [&str; 5] = ["id", "network", "parent", "pool", "pool-status"];
-/// What an annotation may hold: all annotations of an object share 256 KiB.
+/// Maximum size of a value. Kubernetes limits all annotations of an object to 256 KiB.
 const MAX_VALUE_BYTES: usize = 4096;
 
-/// Refuses keys that can't be, and values that fit nowhere.
+/// Rejects invalid or reserved keys, and values that do not fit into an annotation.
 pub(crate) fn check(prefix: &str, labels: &BTreeMap<String, String>) -> Result<()> {
     for (key, value) in labels {
         let shown: String = key.chars().take(80).collect();
-        // Without a prefix of ours a key can have one of its own.
+        // With an empty `label_prefix`, a key may have its own prefix.
         let name = if prefix.is_empty() { plain_name(key) } else { key };
         if name.is_empty() || !is_label(name) || RESERVED.contains(&key.as_str()) {
             return Err(Error::invalid(
@@ -38,7 +38,7 @@ pub(crate) fn check(prefix: &str, labels: &BTreeMap<String, String>) -> Result<(
     Ok(())
 }
 
-/// The name in a key that may have a domain before it; nothing if that is none, or is Kubernetes' or ours.
+/// Returns the name in a key with an optional domain. Returns an empty name if the domain is invalid or reserved.
 fn plain_name(key: &str) -> &str {
     match key.split_once('/') {
         None => key,
@@ -47,7 +47,7 @@ fn plain_name(key: &str) -> &str {
     }
 }
 
-/// Whether labels of this domain are their owner's to write.
+/// Whether this is a valid domain that Kubernetes does not reserve.
 fn is_free(domain: &str) -> bool {
     let is_part = |part: &str| {
         let plain =
@@ -58,7 +58,7 @@ fn is_free(domain: &str) -> bool {
     domain.len() <= 253 && domain.split('.').all(is_part) && !kubernetes
 }
 
-/// Refuses what no label's name can begin with. Nothing at all is fine: then labels are called as their users call them.
+/// Rejects an invalid label prefix. An empty prefix is valid: labels then keep the names that users give them.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     match prefix.strip_suffix('/') {
         _ if prefix.is_empty() => Ok(()),
@@ -70,12 +70,12 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     }
 }
 
-/// What stands for a value as a label: itself, or a hash of what no label can be.
+/// Returns the value if it is a valid label value, or else its hash.
 pub(crate) fn label_value(value: &str) -> String {
     if is_label(value) { value.to_owned() } else { HEXLOWER.encode(&Sha256::digest(value))[..12].to_owned() }
 }
 
-/// What Kubernetes takes as a label's value, and as its key's name.
+/// Whether Kubernetes accepts this text as a label value, or as the name in a label key.
 pub(crate) fn is_label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let outer = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_no_label_can_be_is_hashed_and_others_stay() {
+    fn only_invalid_label_values_are_hashed() {
         assert_eq!(label_value("alice-1"), "alice-1");
         assert_eq!(label_value("alice@example.com"), "ff8d9819fc0e");
         assert_eq!(label_value(&"x".repeat(64)).len(), 12);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_a_domain_of_the_users_and_a_slash() {
+    fn prefix_is_empty_or_an_unreserved_domain_with_a_slash() {
         for prefix in ["sandpod.dev/", "agents.example.com/", "x/", ""] {
             check_prefix(prefix).unwrap();
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_and_our_own_are_refused() {
+    fn invalid_and_reserved_keys_are_rejected() {
         for key in ["", "a b", "-a", "id", "network", "parent", "pool", "pool-status", &"k".repeat(64)] {
             check(OWN_DOMAIN, &[(key.to_owned(), "x".to_owned())].into()).unwrap_err();
         }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn h6_a_plain_label_may_have_a_domain_of_its_users() {
+    fn h6_unprefixed_labels_may_have_a_domain_of_the_user() {
         let plain = |key: &str| check("", &[(key.to_owned(), "x".to_owned())].into());
         for key in ["team", "example.com/team"] {
             plain(key).unwrap();

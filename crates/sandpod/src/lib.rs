@@ -1,8 +1,8 @@
 //! Sandboxes for AI agents: the library that users import.
 //!
-//! A [`Provider`] makes sandboxes as a [`RawConfig`] says, finds them again by their [`SandboxId`] and deletes them. What
-//! it hands out is a [`SandboxHandle`], whose [`Sandbox`] runs commands and does every file operation. It knows the client
-//! and, through `sandpod-kube`, Kubernetes; how a call travels is the client's matter.
+//! A [`Provider`] creates sandboxes from a [`Config`] such as [`RawConfig`], finds them by their [`SandboxId`] and
+//! deletes them. It returns a [`SandboxHandle`], whose [`Sandbox`] runs commands and file operations. The crate uses
+//! `sandpod-client` to communicate with guests and `sandpod-kube` to communicate with Kubernetes.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

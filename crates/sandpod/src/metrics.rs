@@ -1,4 +1,4 @@
-//! Counters of this process.
+//! Counts the operations on sandboxes in this process. [`Metrics`] is a snapshot of the counters.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use sandpod_client::StreamMetrics;
 
 use crate::guard::Operation;
 
-/// The upper bounds of the histogram's buckets in microseconds; one more bucket is beyond the last.
+/// Upper bounds of the histogram's buckets in microseconds. A last bucket counts longer durations.
 pub(crate) const BUCKETS_US: [u64; 7] = [1_000, 5_000, 25_000, 100_000, 500_000, 2_500_000, 30_000_000];
 
-/// The counters of this process. A forked child continues its parent's.
+/// Counters of this process. A forked child inherits its parent's values.
 pub(crate) static COUNTERS: Counters = Counters::new();
 
 pub(crate) struct Counters([Counter; Operation::ALL.len()]);
@@ -24,7 +24,7 @@ struct Counter {
     buckets: [AtomicU64; BUCKETS_US.len() + 1],
 }
 
-/// How an operation ended.
+/// Result of an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum End {
     Done,
@@ -75,7 +75,7 @@ impl Counter {
     }
 }
 
-/// The operations of this process on sandboxes since it began.
+/// Operations on sandboxes since this process started.
 ///
 /// ```
 /// let metrics = sandpod::Metrics::now();
@@ -84,30 +84,30 @@ impl Counter {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// By the operation's name; only operations that were done.
+    /// Metrics by operation name. Operations that were never called are absent.
     pub operations: BTreeMap<&'static str, OperationMetrics>,
-    /// The streams to sandboxes.
+    /// Metrics of the streams to sandboxes.
     pub streams: StreamMetrics,
 }
 
-/// The number and duration of one kind of operation.
+/// Number and duration of the calls of one operation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct OperationMetrics {
-    /// Operations that have ended.
+    /// Calls that have ended.
     pub count: u64,
-    /// Operations that failed.
+    /// Calls that failed.
     pub failed: u64,
-    /// Operations that a policy denied.
+    /// Calls that a policy denied.
     pub denied: u64,
-    /// The sum of all durations.
+    /// Sum of all durations.
     pub total: Duration,
     /// Histogram of durations: up to 1, 5, 25, 100 and 500 ms, 2.5 s, 30 s, and longer.
     pub buckets: [u64; 8],
 }
 
 impl Metrics {
-    /// The present values.
+    /// Returns the current values.
     #[must_use]
     pub fn now() -> Self {
         let all = Operation::ALL.into_iter().zip(&COUNTERS.0);
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_operation_is_counted_by_its_end_and_its_time() {
+    fn operations_are_counted_by_result_and_duration() {
         let counters = Counters::new();
         counters.count(Operation::Read, End::Done, Duration::from_millis(3));
         counters.count(Operation::Read, End::Failed, Duration::from_secs(60));

@@ -1,7 +1,7 @@
-//! The registry of backends: for each mode its name and the configuration that opens its provider.
+//! The registry of backends: the name of each mode and the configuration that opens its [`Provider`].
 //!
-//! A new backend is one row of the table below, a configuration that implements [`ModeConfig`] and the backend itself in a
-//! folder of `backend/`.
+//! A new backend needs a row in the table below, a configuration that implements [`ModeConfig`], and a directory in
+//! `backend/`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,25 +16,25 @@ use crate::{AgentSandboxConfig, AuditConfig, Error, Layer, LocalConfig, Provider
 
 /// The configuration of one mode.
 pub(crate) trait ModeConfig: Sized {
-    /// The defaults with these layers on top, the later over the earlier. Options of other modes are left out.
+    /// Merges the layers over the defaults. Later layers win. Options of other modes are ignored.
     fn from_layers(layers: Vec<Layer>) -> Result<Self>;
-    /// As `from_layers`, for the caller's own options: an option of another mode is an error that names it.
+    /// Same as `from_layers`, but rejects an option of another mode by name.
     fn from_arguments(arguments: Layer) -> Result<Self>;
-    /// Every option of the mode with the value that these layers give it.
+    /// Returns every option of the mode with its value from these layers.
     fn options(layers: Vec<Layer>) -> Result<Map<String, Value>>;
     /// Checks that sandboxes can be created.
     fn check(&self) -> Result<()>;
     /// Checks that existing sandboxes can be used.
     fn check_settings(&self) -> Result<()>;
-    /// Where the audit is written.
+    /// Configuration of the audit.
     fn audit(&self) -> AuditConfig;
-    /// Looks for the guest in the directory of the package that the library is part of.
+    /// Sets the directory of the package that contains the guest.
     fn set_package_dir(&mut self, dir: PathBuf);
-    /// The namespace, and the template or image, of its sandboxes.
+    /// Namespace and template or image of the sandboxes.
     fn origin(&self) -> [&str; 2];
     /// Labels of every sandbox.
     fn default_labels(&self) -> &BTreeMap<String, String>;
-    /// Makes the provider. It sends no request to a cluster.
+    /// Creates the provider. Sends no request to a cluster.
     async fn open(self) -> Result<Provider>;
 }
 
@@ -58,7 +58,7 @@ macro_rules! modes {
             /// All modes.
             pub const ALL: &[Self] = &[$( Self::$mode ),+];
 
-            /// Its name: `local`, `raw` or `agent-sandbox`.
+            /// The name: `local`, `raw` or `agent-sandbox`.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $( Self::$mode => $name, )+ }
@@ -89,32 +89,31 @@ macro_rules! modes {
         } )+
 
         impl Config {
-            /// The defaults of a mode with these layers on top, the later over the earlier. Options of other modes are left
-            /// out: a file may serve several modes. The result is not checked yet.
+            /// Merges the layers over the defaults of a mode. Later layers win. Options of other modes are ignored,
+            /// because several modes may share a file. The result is not checked.
             pub fn from_layers(mode: Mode, layers: impl IntoIterator<Item = Layer>) -> Result<Self> {
                 let layers = layers.into_iter().collect();
                 Ok(match mode { $( Mode::$mode => <$config as ModeConfig>::from_layers(layers)?.into(), )+ })
             }
 
-            /// As [`from_layers`](Self::from_layers), for the caller's own options: an option that the mode does not have is
-            /// an error that names it.
+            /// Same as [`from_layers`](Self::from_layers), but rejects an option that the mode does not have by name.
             pub fn from_arguments(mode: Mode, arguments: Layer) -> Result<Self> {
                 Ok(match mode { $( Mode::$mode => <$config as ModeConfig>::from_arguments(arguments)?.into(), )+ })
             }
 
-            /// Every option of a mode with the value that these layers give it.
+            /// Returns every option of a mode with its value from these layers.
             pub fn options(mode: Mode, layers: impl IntoIterator<Item = Layer>) -> Result<Map<String, Value>> {
                 let layers = layers.into_iter().collect();
                 match mode { $( Mode::$mode => <$config as ModeConfig>::options(layers), )+ }
             }
 
-            /// The mode that it is for.
+            /// The mode of this configuration.
             #[must_use]
             pub fn mode(&self) -> Mode {
                 match self { $( Self::$mode(_) => Mode::$mode, )+ }
             }
 
-            /// Checks that sandboxes can be created: agent-sandbox mode needs a template or a warm pool for that.
+            /// Checks that sandboxes can be created. Agent-sandbox mode requires a template or a warm pool.
             pub fn check(&self) -> Result<()> {
                 match self { $( Self::$mode(config) => ModeConfig::check(config.as_ref()), )+ }
             }
@@ -124,14 +123,13 @@ macro_rules! modes {
                 match self { $( Self::$mode(config) => ModeConfig::check_settings(config.as_ref()), )+ }
             }
 
-            /// Where the audit is written.
+            /// Configuration of the audit.
             #[must_use]
             pub fn audit(&self) -> AuditConfig {
                 match self { $( Self::$mode(config) => config.audit(), )+ }
             }
 
-            /// The same configuration, for a library that is part of a package: the guest is in `guest/<arch>` of the
-            /// package's directory.
+            /// Sets the directory of a package that bundles this library. The guest is in its `guest/<arch>`.
             #[must_use]
             pub fn in_package(mut self, dir: impl Into<PathBuf>) -> Self {
                 match &mut self { $( Self::$mode(config) => config.set_package_dir(dir.into()), )+ }
@@ -153,19 +151,19 @@ macro_rules! modes {
     };
 }
 
-// mode, name, configuration;
+// Columns: mode, name, configuration.
 modes! {
-    /// In Pods of agent-sandbox.
+    /// Runs sandboxes in Pods of agent-sandbox.
     AgentSandbox, "agent-sandbox", AgentSandboxConfig;
-    /// In Pods that sandpod creates.
+    /// Runs sandboxes in Pods that sandpod creates.
     Raw, "raw", RawConfig;
-    /// In namespaces of this machine.
+    /// Runs sandboxes in Linux namespaces on this machine.
     Local, "local", LocalConfig;
 }
 
 impl Config {
-    /// The scope of a thread manager whose caller names none: managers with equal modes, namespaces, templates or images,
-    /// and labels share it. `labels` are those of the manager beside the configuration's own.
+    /// Default scope of a thread manager. Managers with the same mode, namespace, template or image, and labels share
+    /// it. `labels` are the manager's labels in addition to those of the configuration.
     #[must_use]
     pub fn default_scope(&self, labels: &BTreeMap<String, String>) -> String {
         let mut all = self.default_labels().clone();
@@ -208,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_mode_is_an_error_that_names_all_modes() {
+    fn unknown_mode_error_lists_all_modes() {
         let error = "docker".parse::<Mode>().unwrap_err();
         assert_eq!(error.to_string(), "Unknown mode: 'docker'. Must be 'agent-sandbox', 'raw' or 'local'.");
     }
 
     #[test]
-    fn each_mode_reads_its_own_options_and_refuses_those_of_others() {
+    fn each_mode_reads_its_own_options_and_rejects_others() {
         for (mode, other) in [
             (Mode::AgentSandbox, json!({ "image": "busybox" })),
             (Mode::Raw, json!({ "template_name": "t" })),
@@ -230,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn agent_sandbox_mode_needs_a_template_to_create_and_none_to_use_sandboxes() {
+    fn agent_sandbox_mode_requires_a_template_only_for_creation() {
         let config = Config::from(AgentSandboxConfig::default());
         assert!(config.check().is_err());
         config.check_settings().unwrap();
     }
 
     #[test]
-    fn the_default_scope_depends_on_mode_namespace_origin_and_labels() {
+    fn default_scope_depends_on_mode_namespace_origin_and_labels() {
         let scope = |mode, options: Value, labels: &[(&str, &str)]| {
             let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             Config::from_arguments(mode, arguments(&options)).unwrap().default_scope(&labels)

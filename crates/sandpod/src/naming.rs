@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::config::{OWN_DOMAIN, OWN_PREFIX};
 use crate::{Result, SandboxId};
 
-/// The label that says who manages an object.
+/// Label with the manager of an object.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The label by which users of langchain-kubernetes find the objects of a sandbox.
+/// Label by which users of langchain-kubernetes select the objects of a sandbox.
 const THEIR_ID: &str = "deepagents.langchain.com/sandbox-id";
 
 /// Naming scheme for Pods, namespaces, labels and annotations.
 ///
-/// A sandbox's anchor notes its scheme, so that every process finds its Pod.
+/// The anchor of a sandbox stores its scheme, so that every process finds its Pod.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Naming {
@@ -30,7 +30,7 @@ pub enum Naming {
 impl Naming {
     pub(crate) const ALL: [Self; 2] = [Self::Sandpod, Self::LangchainKubernetes];
 
-    /// As a sandbox notes it; sandpod's own needs no note.
+    /// The value that the anchor stores. sandpod's own scheme is the default and is not stored.
     pub(crate) fn note(self) -> Option<&'static str> {
         match self {
             Self::Sandpod => None,
@@ -38,12 +38,12 @@ impl Naming {
         }
     }
 
-    /// What a sandbox has noted.
+    /// Returns the scheme for a stored value. An unknown value means sandpod's own scheme.
     pub(crate) fn of_note(note: Option<&str>) -> Self {
         if note == Self::LangchainKubernetes.note() { Self::LangchainKubernetes } else { Self::Sandpod }
     }
 
-    /// A new name. Eight digits may collide: the caller checks whether the name is free.
+    /// Generates an id. Ids of eight digits may collide, so the caller checks that the id is unused.
     pub(crate) fn random_id(self) -> Result<SandboxId> {
         match self {
             Self::Sandpod => SandboxId::random(),
@@ -51,12 +51,12 @@ impl Naming {
         }
     }
 
-    /// Whether its new names may be another's.
+    /// Whether generated ids are short enough to collide.
     pub(crate) fn is_short(self) -> bool {
         self == Self::LangchainKubernetes
     }
 
-    /// The Pod that a sandbox makes for itself.
+    /// Name of the Pod of a sandbox.
     pub(crate) fn pod(self, id: &SandboxId, generation: u32) -> String {
         match (self, generation) {
             (Self::Sandpod, _) => format!("{id}-{generation}"),
@@ -65,7 +65,7 @@ impl Naming {
         }
     }
 
-    /// The namespace of a sandbox that has one of its own.
+    /// Name of the namespace of a sandbox with `namespace_per_sandbox`.
     pub(crate) fn namespace(self, id: &SandboxId) -> String {
         match self {
             Self::Sandpod => format!("{OWN_PREFIX}{id}"),
@@ -73,7 +73,7 @@ impl Naming {
         }
     }
 
-    /// What a label or an annotation of ours is called for its users as well, if they know it.
+    /// Returns the scheme's own key for a sandpod label or annotation, if it has one.
     pub(crate) fn alias(self, own: &str) -> Option<String> {
         let (domain, known): (_, &[_]) = match self {
             Self::Sandpod => return None,
@@ -86,7 +86,7 @@ impl Naming {
         Some(format!("{domain}{name}"))
     }
 
-    /// Writes the annotations of an object, or of a change of one, also under the names that its users know.
+    /// Copies the annotations of an object or a patch to their aliases.
     pub(crate) fn annotate(self, object: &mut Value) {
         let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
         let Some(annotations) = annotations else { return };
@@ -95,7 +95,7 @@ impl Naming {
         annotations.extend(known);
     }
 
-    /// The value of [`MANAGED_BY`] on the Pod, the namespace, the policy and the quota of a sandbox.
+    /// Value of [`MANAGED_BY`] on the Pod, namespace, policy and quota of a sandbox.
     pub(crate) fn manager(self) -> &'static str {
         match self {
             Self::Sandpod => "sandpod",
@@ -103,19 +103,19 @@ impl Naming {
         }
     }
 
-    /// Selects the namespaces and Pods of every naming.
+    /// Label selector for the namespaces and Pods of every scheme.
     pub(crate) fn any_manager() -> String {
         format!("{MANAGED_BY} in ({})", Self::ALL.map(Self::manager).join(","))
     }
 
-    /// Whether the labels of a namespace or a Pod are those of a naming.
+    /// Whether these labels mark a namespace or Pod of any scheme.
     pub(crate) fn is_manager(labels: &BTreeMap<String, String>) -> bool {
         let manager = labels.get(MANAGED_BY);
         Self::ALL.iter().any(|naming| manager.is_some_and(|manager| manager == naming.manager()))
     }
 
-    /// The labels by which users find the Pod, the namespace, the policy and the quota of a sandbox. They take the place
-    /// of those that all objects of the sandbox have; its Lease keeps those.
+    /// Labels by which users select the Pod, namespace, policy and quota of a sandbox. They override the common labels
+    /// of the sandbox's objects. The Lease keeps the common labels.
     pub(crate) fn labels(self, id: &SandboxId) -> BTreeMap<String, String> {
         let others: &[(&str, &str)] = match self {
             Self::Sandpod => &[],
@@ -127,8 +127,8 @@ impl Naming {
         all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    /// The policy that isolates this one sandbox, and the label of its Pod that it selects, for users who look for one by the
-    /// sandbox's name. The policy that all sandboxes share is the effective one.
+    /// Name of the sandbox's own `NetworkPolicy`, and the Pod label that it selects. It exists for users who look it up
+    /// by the sandbox's name. The policy that all sandboxes share already isolates the Pod.
     pub(crate) fn own_policy(self, id: &SandboxId) -> Option<(String, &'static str)> {
         match self {
             Self::Sandpod => None,
@@ -136,7 +136,7 @@ impl Naming {
         }
     }
 
-    /// The quota of a sandbox's own namespace.
+    /// Name of the `ResourceQuota` in a sandbox's own namespace.
     pub(crate) fn quota(self) -> &'static str {
         match self {
             Self::Sandpod => "sandpod",
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_naming_is_known_again_by_its_note() {
+    fn scheme_is_restored_from_its_stored_value() {
         for naming in Naming::ALL {
             assert_eq!(Naming::of_note(naming.note()), naming);
         }
@@ -160,18 +160,22 @@ mod tests {
     }
 
     #[test]
-    fn d7_d14_pods_and_their_namespaces_are_called_as_langchain_kubernetes_calls_them() {
+    fn d7_d14_pods_and_namespaces_have_langchain_kubernetes_names() {
         let naming = Naming::LangchainKubernetes;
         let id = naming.random_id().unwrap();
         assert_eq!(id.as_str().len(), 8);
         assert!(id.as_str().bytes().all(|byte| byte.is_ascii_hexdigit()));
         assert_eq!(naming.pod(&id, 1), format!("deepagents-{id}"));
-        assert_eq!(naming.pod(&id, 2), format!("deepagents-{id}-2"), "the first may be on its way out");
+        assert_eq!(
+            naming.pod(&id, 2),
+            format!("deepagents-{id}-2"),
+            "the first Pod may still be terminating"
+        );
         assert_eq!(naming.namespace(&id), format!("deepagents-{id}"));
     }
 
     #[test]
-    fn d7_d14_every_object_has_the_labels_that_users_of_langchain_kubernetes_select() {
+    fn d7_d14_objects_have_the_labels_that_langchain_kubernetes_users_select() {
         let id: SandboxId = "a".parse().unwrap();
         let labels = Naming::LangchainKubernetes.labels(&id);
         let expected = [
@@ -187,11 +191,11 @@ mod tests {
                 Naming::is_manager(&naming.labels(&id)) && Naming::any_manager().contains(naming.manager())
             );
         }
-        assert!(!Naming::is_manager(&[(MANAGED_BY.to_owned(), "somebody".to_owned())].into()));
+        assert!(!Naming::is_manager(&[(MANAGED_BY.to_owned(), "another".to_owned())].into()));
     }
 
     #[test]
-    fn j3_annotations_have_the_names_of_langchain_kubernetes_beside_ours() {
+    fn j3_annotations_are_also_written_under_langchain_kubernetes_keys() {
         let own = json!({ "sandpod.dev/ttl-seconds": "60", "sandpod.dev/pod-uid": "1", "else.where/ttl-seconds": "2" });
         let annotated = |naming: Naming| {
             let mut object = json!({ "metadata": { "annotations": own } });
@@ -201,13 +205,13 @@ mod tests {
         assert_eq!(annotated(Naming::Sandpod), own);
         let mut both = own.clone();
         both["langchain-kubernetes.bitkaio.com/ttl-seconds"] = json!("60");
-        assert_eq!(annotated(Naming::LangchainKubernetes), both, "only those that its users know");
+        assert_eq!(annotated(Naming::LangchainKubernetes), both, "only keys with an alias are copied");
     }
 
     #[test]
-    fn a_change_without_annotations_stays_one() {
+    fn patch_without_annotations_is_unchanged() {
         let mut change = json!({ "metadata": { "uid": "1" } });
         Naming::LangchainKubernetes.annotate(&mut change);
-        assert_eq!(change, json!({ "metadata": { "uid": "1" } }), "null would take all of them away");
+        assert_eq!(change, json!({ "metadata": { "uid": "1" } }), "null would remove all annotations");
     }
 }

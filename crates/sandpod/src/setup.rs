@@ -1,4 +1,4 @@
-//! The setup script of new sandboxes.
+//! Runs the setup script of new sandboxes.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::backend::{Backend, Place, Setup};
 use crate::guard::{Intent, Operation, watch};
 use crate::{Error, ErrorKind, Result};
 
-/// The time limit of the calls around a script.
+/// Time limit of the calls before and after the script.
 const MARGIN: Duration = Duration::from_secs(30);
-/// The most of a script's output that an error shows: its end says why it failed.
+/// Maximum number of bytes of a script's output in an error. The end of the output is shown.
 const SHOWN: usize = 4096;
 
 /// A shell script and its time limit.
@@ -21,7 +21,7 @@ pub(crate) struct SetupScript {
     pub(crate) limit: Duration,
 }
 
-/// Runs the script in `place`, unless it has run there, and records it in the audit.
+/// Runs the script in `place` unless it has already run there, and records it in the audit.
 pub(crate) async fn set_up(
     backend: &dyn Backend,
     audit: Option<&Audit>,
@@ -29,7 +29,7 @@ pub(crate) async fn set_up(
     place: &Place,
     sandbox: &Sandbox,
 ) -> Result<()> {
-    // The script itself may take all of the time; the margin is for the calls around it.
+    // The script may use its whole limit; the margin covers the calls before and after it.
     if backend.begin_setup(place, setup.limit + MARGIN).await? == Setup::Done {
         return Ok(());
     }
@@ -48,7 +48,7 @@ async fn run(setup: &SetupScript, place: &Place, sandbox: &Sandbox) -> Result<()
         Some(0) => return Ok(()),
         _ if executed.timed_out => format!("took longer than {}s", limit.as_secs()),
         Some(code) => format!("failed with exit code {code}"),
-        None => "ended nobody knows how".to_owned(),
+        None => "ended with an unknown exit code".to_owned(),
     };
     let kind = if executed.timed_out { ErrorKind::Timeout } else { ErrorKind::StartFailed };
     let message =
@@ -56,7 +56,7 @@ async fn run(setup: &SetupScript, place: &Place, sandbox: &Sandbox) -> Result<()
     Err(Error::new(kind, message, "Mend the script: there is no sandbox until it exits with 0."))
 }
 
-/// The end of the output, as text of whole lines where there are some.
+/// Returns the end of the output, from the start of a line if possible.
 fn tail(output: &[u8]) -> String {
     let start = output.len().saturating_sub(SHOWN);
     let text = String::from_utf8_lossy(&output[start..]);
@@ -70,12 +70,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_long_output_is_shown_in_whole_lines() {
+    fn long_output_is_cut_at_the_start_of_a_line() {
         assert_eq!(tail(b"short\n"), "short");
         assert_eq!(tail(b"\n"), "nothing.");
         let long = "line of text\n".repeat(1000);
         let shown = tail(long.as_bytes());
         assert!(shown.len() <= SHOWN && shown.starts_with("line of text\n"), "{shown}");
-        assert!(tail("ä".repeat(10_000).as_bytes()).len() <= SHOWN + 2, "a cut letter is shown as one");
+        assert!(tail("ä".repeat(10_000).as_bytes()).len() <= SHOWN + 2, "a truncated character is replaced");
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration of agent-sandbox mode. What a Pod is like is the template's matter.
+//! The configuration of agent-sandbox mode, [`AgentSandboxConfig`]. The template determines the Pod.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
 use crate::{Error, Naming, Result, labels};
 
-/// The ways to a guest, as `connection_mode` names them.
+/// Values of `connection_mode`.
 pub(crate) const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
 
 options! {
@@ -123,7 +123,7 @@ options! {
     }
 }
 
-/// Nothing says what sandboxes are made from.
+/// Error for a configuration that names neither a template nor a warm pool.
 pub(crate) fn no_template() -> Error {
     Error::invalid(
         "template_name is required when mode='agent-sandbox'.",
@@ -131,7 +131,7 @@ pub(crate) fn no_template() -> Error {
     )
 }
 
-/// Environment, headers and tokens may be secrets, and what is debugged ends in logs.
+/// Omits the values of variables, headers and tokens, because they may be secrets and debug output may be logged.
 impl fmt::Debug for AgentSandboxConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentSandboxConfig")
@@ -145,29 +145,28 @@ impl fmt::Debug for AgentSandboxConfig {
 }
 
 impl AgentSandboxConfig {
-    /// Sandboxes of this template, and all else by default.
+    /// Creates a configuration for this template, with defaults for all other options.
     pub fn of_template(template: impl Into<String>) -> Self {
         Self { template_name: Some(template.into()), ..Self::default() }
     }
 
-    /// The defaults with these layers on top, the later over the earlier. What only other modes have is left out.
+    /// Merges the layers over the defaults. Later layers win. Options of other modes are ignored.
     pub fn from_layers(layers: impl IntoIterator<Item = Layer>) -> Result<Self> {
         read_own(layers, OPTIONS)
     }
 
-    /// As [`from_layers`](Self::from_layers), for what a caller asks for itself: an option that agent-sandbox mode does
-    /// not have is refused by name.
+    /// Same as [`from_layers`](Self::from_layers), but rejects an option that agent-sandbox mode does not have by name.
     pub fn from_arguments(arguments: Layer) -> Result<Self> {
         refuse_others(&arguments, OPTIONS, "agent-sandbox")?;
         Self::from_layers([arguments])
     }
 
-    /// Where commands start in a template that holds our guest.
+    /// Working directory of commands in a template that contains the guest.
     pub(crate) fn working_dir(&self) -> &str {
         self.workdir.as_deref().unwrap_or(WORKING_DIR)
     }
 
-    /// Whether sandboxes can be claimed by it.
+    /// Checks that sandboxes can be created.
     pub fn check(&self) -> Result<()> {
         if self.template_name.is_none() && self.warm_pool_name.is_none() {
             return Err(no_template());
@@ -175,7 +174,7 @@ impl AgentSandboxConfig {
         self.check_settings()
     }
 
-    /// Whether sandboxes that are there can be used by it: that needs no template.
+    /// Checks that existing sandboxes can be used. This requires no template.
     pub fn check_settings(&self) -> Result<()> {
         self.check_values()?;
         self.check_connection()?;
@@ -252,15 +251,15 @@ mod tests {
 
     use super::*;
 
-    fn said(fields: serde_json::Value) -> String {
+    fn error_of(fields: serde_json::Value) -> String {
         let config: AgentSandboxConfig = serde_json::from_value(fields).unwrap();
         config.check().unwrap_err().to_string()
     }
 
     #[test]
-    fn a_template_or_a_pool_is_required() {
+    fn template_or_warm_pool_is_required() {
         assert_eq!(
-            said(json!({})),
+            error_of(json!({})),
             "template_name is required when mode='agent-sandbox'. Set \
              KubernetesProviderConfig(template_name='my-template') or use mode='raw' for direct Pod management."
         );
@@ -270,11 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn a_way_says_what_it_needs() {
+    fn invalid_option_is_named_in_the_error() {
         let with = |fields: serde_json::Value| {
             let mut all = json!({ "template_name": "t" });
             all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-            said(all)
+            error_of(all)
         };
         for (fields, expected) in [
             (json!({ "connection_mode": "gateway" }), "connection_mode='gateway' requires gateway_name"),
@@ -288,13 +287,13 @@ mod tests {
             (json!({ "ttl_seconds": u64::MAX }), "ttl_seconds is more than 100 years"),
             (json!({ "template_name": " " }), "template_name is empty"),
         ] {
-            let said = with(fields);
-            assert!(said.contains(expected), "{said}");
+            let error = with(fields);
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn an_option_of_another_mode_is_refused_by_name() {
+    fn option_of_another_mode_is_rejected_by_name() {
         let layer = Layer::arguments(json!({ "image": "busybox" }).as_object().cloned().unwrap()).unwrap();
         let error = AgentSandboxConfig::from_arguments(layer.clone()).unwrap_err();
         assert!(
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn secrets_are_not_in_debug_output() {
         let config: AgentSandboxConfig = serde_json::from_value(json!({
             "env": { "KEY": "hush" }, "router_token": "hush", "kube_token": "hush",
             "extra_headers": { "X-Key": "hush" },

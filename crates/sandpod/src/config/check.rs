@@ -1,4 +1,4 @@
-//! What a configuration can't be.
+//! Validation of [`RawConfig`].
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::backend::raw;
 use crate::guard::SandboxPolicy;
 use crate::{Result, labels};
 
-/// The longest time that anything may have: the sum of two is still a date.
+/// Maximum duration of any option. The sum of two such durations is still a valid date.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl RawConfig {
-    /// Whether a sandbox can be made of it: refuses what contradicts itself, what this version can't do, and what
-    /// weakens a sandbox without `allow_insecure_overrides`.
+    /// Checks that sandboxes can be created. Rejects contradictory and unsupported values, and overrides that weaken
+    /// isolation without `allow_insecure_overrides`.
     pub fn check(&self) -> Result<()> {
         self.check_choices()?;
         self.check_seccomp()?;
@@ -28,7 +28,7 @@ impl RawConfig {
     fn check_choices(&self) -> Result<()> {
         one_of("image_pull_policy", &self.image_pull_policy, &["Always", "IfNotPresent", "Never"])?;
         one_of("arch", &self.arch, &["amd64", "arm64"])?;
-        // With `Always` a sandbox whose time is up would start again.
+        // With `Always`, an expired sandbox would restart.
         one_of("restart_policy", &self.restart_policy, &["OnFailure", "Never"])
     }
 
@@ -128,7 +128,7 @@ impl RawConfig {
     }
 }
 
-/// What is wrong with a time that something has from now on, and what to do.
+/// Returns what is wrong with a duration and how to fix it, or `None` if the duration is valid.
 pub(crate) fn wrong_time(time: Duration) -> Option<(&'static str, &'static str)> {
     if time.is_zero() {
         Some(("is 0", "Give at least one second, or leave it out."))
@@ -139,7 +139,7 @@ pub(crate) fn wrong_time(time: Duration) -> Option<(&'static str, &'static str)>
     }
 }
 
-/// Refuses numbers of seconds that are no times, by their options' names.
+/// Rejects invalid numbers of seconds by the name of their option.
 pub(crate) fn check_times<const N: usize>(times: [(&str, Option<u64>); N]) -> Result<()> {
     for (name, seconds) in times {
         if let Some((wrong, next)) = seconds.map(Duration::from_secs).and_then(wrong_time) {
@@ -165,20 +165,20 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    /// What `check` says of the default configuration with `fields` changed.
-    fn said(fields: &Value) -> (ErrorKind, String) {
+    /// Returns the error of `check` for the default configuration with these fields.
+    fn rejection(fields: &Value) -> (ErrorKind, String) {
         let config: RawConfig = serde_json::from_value(fields.clone()).unwrap();
-        let error = config.check().map_or_else(|error| error, |()| panic!("{fields} is taken"));
+        let error = config.check().map_or_else(|error| error, |()| panic!("{fields} is accepted"));
         (error.kind(), error.to_string())
     }
 
     #[test]
-    fn the_defaults_are_usable() {
+    fn defaults_are_valid() {
         RawConfig::default().check().unwrap();
     }
 
     #[test]
-    fn c1_c2_c3_d1_d2_d3_the_defaults_are_those_that_the_packages_before_document() {
+    fn c1_c2_c3_d1_d2_d3_defaults_match_the_replaced_packages() {
         let defaults = serde_json::to_value(RawConfig::default()).unwrap();
         for (option, value) in [
             ("namespace", json!("default")),
@@ -207,20 +207,20 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_environment_are_not_debugged() {
+    fn environment_values_are_not_in_debug_output() {
         let config: RawConfig = serde_json::from_value(json!({ "env": { "TOKEN": "s3cret" } })).unwrap();
         let shown = format!("{config:?}");
         assert!(shown.contains("TOKEN") && !shown.contains("s3cret"), "{shown}");
     }
 
     #[test]
-    fn an_unknown_field_is_refused_by_name() {
+    fn unknown_field_is_rejected_by_name() {
         let error = serde_json::from_value::<RawConfig>(json!({ "imgae": "x" })).unwrap_err();
         assert!(error.to_string().contains("imgae"), "{error}");
     }
 
     #[test]
-    fn a_contradiction_is_refused_with_the_names_of_its_fields() {
+    fn contradictory_options_are_rejected_by_name() {
         for (fields, names) in [
             (json!({ "seccomp_profile": "Localhost" }), ["seccomp_profile", "seccomp_localhost_profile"]),
             (json!({ "seccomp_localhost_profile": "x" }), ["seccomp_profile", "seccomp_localhost_profile"]),
@@ -234,14 +234,14 @@ mod tests {
             ),
             (json!({ "env": { "A": "b" }, "env_refs": [{ "name": "A" }] }), ["env_refs", "env"]),
         ] {
-            let (kind, message) = said(&fields);
+            let (kind, message) = rejection(&fields);
             assert_eq!(kind, ErrorKind::InvalidInput);
             assert!(names.iter().all(|name| message.contains(name)), "{message}");
         }
     }
 
     #[test]
-    fn a_value_that_means_nothing_is_refused() {
+    fn invalid_values_are_rejected() {
         for fields in [
             json!({ "image": "" }),
             json!({ "image_pull_policy": "Sometimes" }),
@@ -267,19 +267,19 @@ mod tests {
             json!({ "default_labels": { "id": "x" } }),
             json!({ "default_labels": { "a b": "team" } }),
         ] {
-            assert_eq!(said(&fields).0, ErrorKind::InvalidInput, "{fields}");
+            assert_eq!(rejection(&fields).0, ErrorKind::InvalidInput, "{fields}");
         }
     }
 
     #[test]
-    fn a_misspelt_field_of_a_kubernetes_object_is_refused_and_not_dropped() {
+    fn misspelled_field_of_a_kubernetes_object_is_rejected() {
         for (fields, name) in [
             (json!({ "tolerations": [{ "key": "a", "efect": "NoSchedule" }] }), "efect"),
             (json!({ "volumes": [{ "name": "a", "emptyDir": { "sizeLimt": "1Mi" } }] }), "sizeLimt"),
             (json!({ "affinity": { "nodeAfinity": {} } }), "nodeAfinity"),
             (json!({ "pod_template_overrides": { "dnsPolcy": "None" } }), "dnsPolcy"),
         ] {
-            let (_, message) = said(&fields);
+            let (_, message) = rejection(&fields);
             assert!(message.contains(name), "{message}");
         }
     }

@@ -1,6 +1,7 @@
-//! Where options come from: arguments over `SANDPOD_*` variables over a file over the defaults.
+//! Sources of options. A [`Layer`] holds the options of one source, and [`ProcessLayers`] those of this process.
 //!
-//! Nothing here is read unless a caller asks for it.
+//! Each option is resolved from: arguments, `SANDPOD_*` variables, the configuration file, the default. Files and
+//! variables are read only on request.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,19 +16,19 @@ use super::table::{self, Entry, Form};
 use super::{AgentSandboxConfig, RawConfig};
 use crate::{Error, ErrorKind, Mode, Result};
 
-/// Every variable of ours begins so.
+/// Prefix of sandpod's variables.
 const PREFIX: &str = "SANDPOD_";
-/// Names the file, when it isn't in its usual place.
+/// Variable with the path of the configuration file.
 const FILE_VARIABLE: &str = "SANDPOD_CONFIG";
-/// Variables of ours that are no options: of the guest, of its folder, of our own tests and tools.
+/// Variables with [`PREFIX`] that are not options. A name that ends with `_` is itself a prefix.
 const OTHERS: [&str; 8] =
     ["CONFIG", "GUEST_DIR", "STATE_DIR", "UPDATE", "XTASK", "TEST_", "FAULT_", "BENCH_"];
 
 const ENVIRONMENT: &str = "the environment";
-/// Where sandboxes run: a word of files and variables that is no field of any one mode's configuration.
+/// Key of the mode in files and variables. It is not a field of any mode's configuration.
 const MODE: &str = "mode";
 
-/// Options from one source. Of several layers the later one wins, option by option.
+/// Options from one source. Layers are merged option by option, and later layers win.
 ///
 /// ```
 /// use sandpod::{Layer, RawConfig};
@@ -45,20 +46,20 @@ pub struct Layer {
     mode: Option<Mode>,
 }
 
-/// What a process is told from outside, source by source.
+/// The options of this process by source: the configuration file and the variables.
 #[derive(Clone, Default)]
 pub struct ProcessLayers {
-    /// The file that was read, if there is one.
+    /// Path of the file that was read, if one exists.
     pub path: Option<PathBuf>,
-    /// What it says.
+    /// Options of the file.
     pub file: Layer,
-    /// What the `SANDPOD_*` variables say.
+    /// Options of the `SANDPOD_*` variables.
     pub variables: Layer,
 }
 
 impl ProcessLayers {
-    /// The variables of this process, and the file `path`; without one the file that `SANDPOD_CONFIG` names, or else
-    /// `$XDG_CONFIG_HOME/sandpod/config.toml` if there is one.
+    /// Reads the variables of this process and the configuration file: `path`, or else the file that `SANDPOD_CONFIG`
+    /// names, or else `$XDG_CONFIG_HOME/sandpod/config.toml` if it exists.
     pub fn read(path: Option<&Path>) -> Result<Self> {
         let named = path.map(Path::to_owned).or_else(|| env::var_os(FILE_VARIABLE).map(PathBuf::from));
         let (path, file) = match named {
@@ -70,7 +71,7 @@ impl ProcessLayers {
 }
 
 impl Layer {
-    /// The options of a TOML file.
+    /// Reads the options of a TOML file.
     pub fn file(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|cause| unreadable(path, &cause.to_string()))?;
         Self::toml(&text, path)
@@ -82,16 +83,16 @@ impl Layer {
         Self::checked(options, &format!("the file {}", path.display()))
     }
 
-    /// The options among these variables; give it [`std::env::vars_os`] for those of this process.
+    /// Reads the options among these variables. Pass [`std::env::vars_os`] to read those of this process.
     ///
-    /// Texts stand as they are, numbers and flags as usual, all else is JSON; `none` means none.
+    /// Texts are written without quotes and all other values as JSON. `none` unsets an optional number or object.
     pub fn variables(
         variables: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
     ) -> Result<Self> {
         let mut options = Map::new();
         for (variable, value) in variables {
             let (variable, value) = (variable.into(), value.into());
-            // What is not text is others' business, unless it is meant for us.
+            // Variables that are not UTF-8 are an error only if they are options.
             let shown = variable.to_string_lossy();
             if let Some(name) = option_name(&shown, &value.to_string_lossy()) {
                 let (Some(variable), Ok(value)) = (variable.to_str(), value.into_string()) else {
@@ -111,37 +112,37 @@ impl Layer {
         Self::checked(options, ENVIRONMENT)
     }
 
-    /// What this process is told from outside: its variables over the file, as [`ProcessLayers::read`] finds it.
+    /// Merges the variables of this process over the configuration file, as [`ProcessLayers::read`] reads them.
     pub fn of_process(path: Option<&Path>) -> Result<Self> {
         let ProcessLayers { file, variables, .. } = ProcessLayers::read(path)?;
         Ok(variables.over(file))
     }
 
-    /// Both, where this one says what both say.
+    /// Merges both layers. The values of `self` win.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         let mode = self.mode.or(below.mode);
         Self { options: below.options.into_iter().chain(self.options).collect(), mode }
     }
 
-    /// Where sandboxes run, if it says so.
+    /// The mode, if it is set.
     #[must_use]
     pub fn mode(&self) -> Option<Mode> {
         self.mode
     }
 
-    /// The options that it says, by name.
+    /// The options that are set, by name.
     #[must_use]
     pub fn options(&self) -> &Map<String, Value> {
         &self.options
     }
 
-    /// What a caller says itself; null counts as said.
+    /// Creates a layer from the arguments of a caller. A null is a value and overrides earlier layers.
     pub fn arguments(options: Map<String, Value>) -> Result<Self> {
         Self::checked(options, "the configuration")
     }
 
-    /// Refuses what no option is called, and values that its option can't have.
+    /// Rejects unknown options and values of the wrong type.
     fn checked(mut options: Map<String, Value>, source: &str) -> Result<Self> {
         let mode = options.remove(MODE).map(|value| read_mode(&value, source)).transpose()?;
         for (name, value) in &mut options {
@@ -177,44 +178,42 @@ fn read_mode(value: &Value, source: &str) -> Result<Mode> {
 }
 
 impl Entry {
-    /// Files and variables have no null.
+    /// Whether the value is `none`, which replaces null in files and variables.
     fn is_none(&self, value: &Value) -> bool {
         self.optional && self.form != Form::Text && value == "none"
     }
 }
 
 impl RawConfig {
-    /// The defaults with these layers on top, the later over the earlier. It says nothing of whether they fit together:
-    /// [`RawConfig::check`] does.
+    /// Merges the layers over the defaults. Later layers win. Call [`RawConfig::check`] to check the result.
     pub fn from_layers(layers: impl IntoIterator<Item = Layer>) -> Result<Self> {
         read_own(layers, super::OPTIONS)
     }
 
-    /// As [`from_layers`](Self::from_layers), for what a caller asks for itself: an option that raw mode does not have is
-    /// refused by name.
+    /// Same as [`from_layers`](Self::from_layers), but rejects an option that raw mode does not have by name.
     pub fn from_arguments(arguments: Layer) -> Result<Self> {
         refuse_others(&arguments, super::OPTIONS, "raw")?;
         Self::from_layers([arguments])
     }
 
-    /// The `SANDPOD_*` variables of this process over the defaults.
+    /// Merges the `SANDPOD_*` variables of this process over the defaults.
     pub fn from_env() -> Result<Self> {
         Self::from_layers([Layer::variables(env::vars_os())?])
     }
 
-    /// The `SANDPOD_*` variables of this process over the file over the defaults. The file is the one that
-    /// `SANDPOD_CONFIG` names, or else `$XDG_CONFIG_HOME/sandpod/config.toml` if there is one.
+    /// Resolves each option from: `SANDPOD_*` variables, the configuration file, the default. The file is the one that
+    /// `SANDPOD_CONFIG` names, or else `$XDG_CONFIG_HOME/sandpod/config.toml` if it exists.
     pub fn load() -> Result<Self> {
         Self::from_layers([Layer::of_process(None)?])
     }
 
-    /// The `SANDPOD_*` variables of this process over the file `path` over the defaults.
+    /// Resolves each option from: `SANDPOD_*` variables, the file `path`, the default.
     pub fn load_from(path: &Path) -> Result<Self> {
         Self::from_layers([Layer::of_process(Some(path))?])
     }
 }
 
-/// A configuration from those options in these layers that it has: a file may serve several modes.
+/// Builds a configuration from the options in `own`. Others are ignored, because several modes may share a file.
 pub(super) fn read_own<T: DeserializeOwned>(
     layers: impl IntoIterator<Item = Layer>,
     own: &[Entry],
@@ -225,7 +224,7 @@ pub(super) fn read_own<T: DeserializeOwned>(
         .map_err(|cause| super::refused(&cause.to_string(), "See docs/configuration.md."))
 }
 
-/// Refuses options that this mode doesn't have: they would be without effect.
+/// Rejects options that this mode does not have, because they would have no effect.
 pub(super) fn refuse_others(arguments: &Layer, own: &[Entry], mode: &str) -> Result<()> {
     match arguments.options.keys().find(|name| !table::has(own, name)) {
         None => Ok(()),
@@ -246,7 +245,7 @@ fn file_if_any(path: PathBuf) -> Result<(Option<PathBuf>, Layer)> {
     match fs::read_to_string(&path) {
         Ok(text) => Layer::toml(&text, &path).map(|layer| (Some(path), layer)),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Default::default()),
-        // Another user's home, as one has after a change of users: nobody knows whether there is one.
+        // After a change of users, the home directory may belong to another user and be inaccessible.
         Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied && fs::metadata(&path).is_err() => {
             tracing::warn!("The configuration in {} is left out: {cause}.", path.display());
             Ok(Default::default())
@@ -255,15 +254,15 @@ fn file_if_any(path: PathBuf) -> Result<(Option<PathBuf>, Layer)> {
     }
 }
 
-/// The option that a variable is meant for, if it is one of ours.
+/// Returns the name of the option that a variable sets, if it sets one.
 fn option_name(variable: &str, value: &str) -> Option<String> {
     let name = variable.strip_prefix(PREFIX)?;
     let other = OTHERS.iter().any(|own| name == *own || (own.ends_with('_') && name.starts_with(own)));
     (!other && !is_of_service(variable, value)).then(|| name.to_lowercase())
 }
 
-/// Whether Kubernetes says by it where a Service is, as it does in every Pod of the namespace: one that is called
-/// `sandpod`, or `sandpod-something`.
+/// Whether Kubernetes sets this variable for a Service named `sandpod` or `sandpod-…`, as it does in every Pod of the
+/// Service's namespace.
 fn is_of_service(variable: &str, value: &str) -> bool {
     let address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     let numbered = |after: &str| after.starts_with(|first: char| first.is_ascii_digit());
@@ -324,12 +323,12 @@ mod tests {
         Layer::arguments(serde_json::from_value(options).unwrap())
     }
 
-    fn said(layer: Result<Layer>) -> String {
-        layer.err().expect("it is refused").to_string()
+    fn error_of(layer: Result<Layer>) -> String {
+        layer.err().expect("the layer is rejected").to_string()
     }
 
     #[test]
-    fn an_argument_wins_over_a_variable_over_the_file_over_the_default() {
+    fn arguments_override_variables_which_override_the_file() {
         let file = toml("image = 'file'\nworkdir = '/file'\narch = 'arm64'").unwrap();
         let variables =
             variables(&[("SANDPOD_IMAGE", "variable"), ("SANDPOD_WORKDIR", "/variable")]).unwrap();
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_every_kind_of_option() {
+    fn file_supports_every_option_type() {
         let file = toml(
             r#"
             read_only_root = true
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_says_every_kind_of_option() {
+    fn variables_support_every_option_type() {
         let layer = variables(&[
             ("SANDPOD_READ_ONLY_ROOT", "true"),
             ("SANDPOD_TTL_SECONDS", "60"),
@@ -378,13 +377,13 @@ mod tests {
         let config = RawConfig::from_layers([layer.unwrap()]).unwrap();
         assert!(config.read_only_root);
         assert_eq!((config.ttl_seconds, config.run_as_user), (Some(60), None));
-        assert_eq!(config.service_account.as_deref(), Some("none"), "a text stands as it is");
+        assert_eq!(config.service_account.as_deref(), Some("none"), "a text is not parsed");
         assert_eq!(config.command, ["sh", "-c", "true"]);
         assert_eq!(config.node_selector["disk"], "ssd");
     }
 
     #[test]
-    fn an_unknown_name_is_refused_with_the_nearest_right_one() {
+    fn unknown_option_error_suggests_the_nearest_name() {
         for (given, meant) in [
             ("imgae", "image"),
             ("name_space", "namespace"),
@@ -392,41 +391,41 @@ mod tests {
             ("runtime_clas", "runtime_class"),
             ("run_as_usr", "run_as_user"),
         ] {
-            let from_file = said(toml(&format!("{given} = 1")));
+            let from_file = error_of(toml(&format!("{given} = 1")));
             assert!(from_file.contains(given) && from_file.contains(&format!("'{meant}'?")), "{from_file}");
             assert!(from_file.contains("config.toml"), "{from_file}");
-            let from_arguments = said(arguments(json!({ given: 1 })));
+            let from_arguments = error_of(arguments(json!({ given: 1 })));
             assert!(from_arguments.contains(&format!("'{meant}'?")), "{from_arguments}");
         }
-        let from_variable = said(variables(&[("SANDPOD_IMGAE", "x")]));
+        let from_variable = error_of(variables(&[("SANDPOD_IMGAE", "x")]));
         assert!(from_variable.contains("'SANDPOD_IMGAE'"), "{from_variable}");
         assert!(from_variable.contains("'SANDPOD_IMAGE'?"), "{from_variable}");
-        let far = said(toml("quantum = 1"));
+        let far = error_of(toml("quantum = 1"));
         assert!(far.contains("docs/configuration.md"), "{far}");
     }
 
     #[test]
-    fn a_value_of_the_wrong_kind_is_refused_with_the_options_name_and_kind() {
-        let error = said(toml("cpu_limit = 1"));
+    fn wrong_type_error_names_the_option_and_its_type() {
+        let error = error_of(toml("cpu_limit = 1"));
         assert!(
             error.contains("cpu_limit in the file config.toml") && error.contains("It is a text."),
             "{error}"
         );
-        let error = said(variables(&[("SANDPOD_TTL_SECONDS", "soon")]));
+        let error = error_of(variables(&[("SANDPOD_TTL_SECONDS", "soon")]));
         assert!(error.contains("SANDPOD_TTL_SECONDS") && error.contains("number"), "{error}");
-        let error = said(toml("image = "));
+        let error = error_of(toml("image = "));
         assert!(error.contains("config.toml"), "{error}");
     }
 
     #[test]
-    fn variables_that_are_no_options_of_ours_are_left_alone() {
+    fn variables_that_are_not_options_are_ignored() {
         let layer =
             variables(&[("PATH", "/bin"), ("SANDPOD_GUEST_DIR", "/x"), ("SANDPOD_TEST_KUBECONFIG", "/x")]);
         assert!(layer.unwrap().options.is_empty());
     }
 
     #[test]
-    fn what_kubernetes_says_of_services_is_left_alone_whatever_they_are_called_after_us() {
+    fn service_variables_of_kubernetes_are_ignored() {
         for service in ["SANDPOD", "SANDPOD_ROUTER", "SANDPOD_SERVER", "SANDPOD_PORT"] {
             for (of, value) in [
                 ("SERVICE_HOST", "10.0.0.1"),
@@ -449,34 +448,34 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_not_text_is_refused_only_if_it_is_an_option() {
+    fn variables_that_are_not_utf8_are_rejected_only_if_options() {
         let not_text = || OsString::from_vec(vec![b'x', 0xff]);
         let others = ["FOO", "SANDPOD_GUEST_DIR", "SANDPOD_SERVICE_PORT_HTTP"];
         let layer = Layer::variables(others.map(|name| (OsString::from(name), not_text())));
         assert!(layer.unwrap().options.is_empty());
         assert!(Layer::variables([(not_text(), not_text())]).unwrap().options.is_empty());
 
-        let error = said(Layer::variables([("SANDPOD_IMAGE", not_text())]));
+        let error = error_of(Layer::variables([("SANDPOD_IMAGE", not_text())]));
         assert!(error.contains("SANDPOD_IMAGE is not UTF-8. Write it"), "{error}");
         let name = OsString::from_vec(b"SANDPOD_IMA\xffE".to_vec());
-        let error = said(Layer::variables([(name, "x")]));
+        let error = error_of(Layer::variables([(name, "x")]));
         assert!(error.contains("is not UTF-8"), "{error}");
     }
 
     #[test]
-    fn files_and_variables_say_the_mode_which_is_no_option_of_it() {
+    fn files_and_variables_can_set_the_mode() {
         let file = toml("mode = 'raw'\nimage = 'x'").unwrap();
         assert_eq!((file.mode(), file.options().len()), (Some(Mode::Raw), 1));
         let variables = variables(&[("SANDPOD_MODE", "local")]).unwrap();
         assert_eq!(variables.over(file).mode(), Some(Mode::Local));
-        let error = said(toml("mode = 'docker'"));
+        let error = error_of(toml("mode = 'docker'"));
         assert!(error.contains("mode in the file config.toml") && error.contains("'local'"), "{error}");
     }
 
     #[test]
-    fn a_file_that_is_not_there_matters_only_if_it_was_named() {
+    fn missing_file_is_an_error_only_if_it_was_named() {
         assert!(file_if_any("/no/such/config.toml".into()).unwrap().1.options.is_empty());
-        let error = said(Layer::file("/no/such/config.toml".as_ref()));
+        let error = error_of(Layer::file("/no/such/config.toml".as_ref()));
         assert!(error.contains("/no/such/config.toml"), "{error}");
     }
 }

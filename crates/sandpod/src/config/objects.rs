@@ -1,4 +1,4 @@
-//! The parts of a configuration that are Kubernetes objects, and no field of them lost.
+//! Parses the options that are parts of Kubernetes objects, and rejects unknown fields in them.
 
 use sandpod_kube::k8s_openapi::api::core::v1::{
     Affinity, Container, EnvFromSource, EnvVar, Toleration, Volume, VolumeMount,
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{CONTAINER, GUEST_DIR, OWN_PREFIX, RawConfig, overlap, refused};
 use crate::Result;
 
-/// The Kubernetes objects of a configuration, read.
+/// The parsed Kubernetes objects of a configuration.
 pub(crate) struct PodParts {
     pub(crate) tolerations: Vec<Toleration>,
     pub(crate) affinity: Option<Affinity>,
@@ -22,7 +22,7 @@ pub(crate) struct PodParts {
 }
 
 impl RawConfig {
-    /// The Kubernetes objects in it, checked as far as they touch what is sandpod's own.
+    /// Parses the Kubernetes objects and rejects those that conflict with sandpod's own.
     pub(crate) fn parts(&self) -> Result<PodParts> {
         let parts = PodParts {
             tolerations: read_all("tolerations", &self.tolerations)?,
@@ -80,7 +80,7 @@ fn read_all<T: DeserializeOwned + Serialize>(field: &str, values: &[Value]) -> R
     values.iter().map(|value| read(field, value)).collect()
 }
 
-/// Reads a Kubernetes object; a field that Kubernetes doesn't know is refused, not dropped.
+/// Parses a Kubernetes object. An unknown field is an error.
 pub(crate) fn read<T: DeserializeOwned + Serialize>(field: &str, value: &Value) -> Result<T> {
     let next = "Write it as in a Pod's manifest.";
     let bad = |cause: serde_json::Error| refused(&format!("{field}: {cause}"), next);
@@ -92,13 +92,13 @@ pub(crate) fn read<T: DeserializeOwned + Serialize>(field: &str, value: &Value) 
     }
 }
 
-/// The first field of `given` that is not in `known`.
+/// Returns the first field of `given` that is not in `known`.
 fn first_unknown<'a>(given: &'a Value, known: &Value) -> Option<&'a str> {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| {
             match known.get(name) {
                 Some(inner) => first_unknown(value, inner),
-                // An empty list is left out when it is written.
+                // Serialization omits empty lists.
                 None if value.is_null() || value.as_array().is_some_and(Vec::is_empty) => None,
                 None => Some(name.as_str()),
             }

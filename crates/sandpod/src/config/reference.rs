@@ -1,7 +1,8 @@
-//! The table of options in the forms that the bindings need.
+//! Generates the reference of all options.
 //!
-//! [`typescript_options`] renders a TypeScript interface. The tests write docs/configuration.md, the documentation of the
-//! fields of Python's `KubernetesProviderConfig` and the tables of the Python package's README.
+//! [`typescript_options`] generates a TypeScript interface. The tests check, or update with `SANDPOD_UPDATE`,
+//! docs/configuration.md, the docstrings of Python's `KubernetesProviderConfig` and the tables of the Python package's
+//! README.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 use super::table::{self, Entry, Form};
 use crate::{Config, Mode};
 
-/// The options of all modes as a TypeScript interface, with names in camel case and documentation.
+/// Generates a documented TypeScript interface with the options of all modes in camel case.
 ///
 /// ```
 /// let interface = sandpod::typescript_options("Options");
@@ -40,7 +41,7 @@ pub fn typescript_options(name: &str) -> String {
     interface + "}\n"
 }
 
-/// An option's name in TypeScript.
+/// Converts an option's name to camel case.
 ///
 /// ```
 /// assert_eq!(sandpod::camel_case("ttl_idle_seconds"), "ttlIdleSeconds");
@@ -70,7 +71,7 @@ fn typescript_type(form: Form) -> &'static str {
 }
 
 impl Entry {
-    /// The documentation in one line.
+    /// The documentation as one line.
     pub(super) fn text(&self) -> String {
         self.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
     }
@@ -86,10 +87,10 @@ mod tests {
     use crate::config::{OPTIONS, agent_sandbox};
     use crate::{AgentSandboxConfig, LocalConfig, RawConfig};
 
-    /// The longest line of Python.
+    /// Maximum line length in Python.
     const PYTHON_LINE: usize = 120;
 
-    /// Compares a generated file with the one that is checked in, or writes it with `SANDPOD_UPDATE`.
+    /// Checks that a generated file is up to date. With `SANDPOD_UPDATE`, updates the file first.
     fn check(path: &str, generate: impl Fn(&str) -> String) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
         let found = fs::read_to_string(&path).unwrap_or_default();
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_every_option_with_its_default() {
+    fn documentation_lists_every_option_with_its_default() {
         check("docs/configuration.md", |_| {
             let mut page = include_str!("documentation.md").to_owned();
             write_rows(&mut page, OPTIONS.iter(), &serde_json::to_value(RawConfig::default()).unwrap());
@@ -124,14 +125,14 @@ mod tests {
 
     const PYTHON_CONFIG: &str = "bindings/python/python/sandpod/config.py";
 
-    /// The option that a line of the class declares, and its default.
+    /// Returns the option that a line of the class declares, and its default.
     fn field(line: &str) -> Option<(&'static Entry, String)> {
         let (name, rest) = line.strip_prefix("    ")?.split_once(": ")?;
         let default = rest.split_once(" = ")?.1;
         Some((table::find(name)?, python_default(default)))
     }
 
-    /// The value of a field's default, as `'text'`.
+    /// Returns the default of a Python field, with single quotes.
     fn python_default(default: &str) -> String {
         let inner = |start: &str| default.strip_prefix(start).and_then(|rest| rest.strip_suffix(')'));
         let value = if let Some(unset) = inner("_UnsetText(").or_else(|| inner("_Unset(")) {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_the_python_configuration_have_the_documentation_of_the_table() {
+    fn python_fields_have_the_documentation_of_the_table() {
         check(PYTHON_CONFIG, |found| {
             let (mut generated, mut lines) = (String::new(), found.lines().peekable());
             while let Some(line) = lines.next() {
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_of_the_python_package_has_every_option_with_its_default() {
+    fn python_readme_lists_every_option_with_its_default() {
         let config = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(PYTHON_CONFIG);
         let config = fs::read_to_string(config).unwrap();
         let defaults: BTreeMap<_, _> =
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_typescript_interface_has_every_option_once_with_its_modes() {
+    fn typescript_interface_lists_every_option_once_with_its_modes() {
         let interface = typescript_options("Options");
         for option in table::all() {
             let field = format!("\n  {}?: ", camel_case(option.name));

@@ -1,4 +1,4 @@
-//! The parts that the configurations of raw and agent-sandbox mode share: their options have the same names.
+//! Implements [`ModeConfig`] for [`RawConfig`] and [`AgentSandboxConfig`], which share the names of many options.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::{Naming, Provider, Result};
 macro_rules! shared {
     ($($config:ty, $naming:expr, $working_dir:expr, $origin:expr, $check_settings:ident, $open:ident);+) => {$(
         impl $config {
-            /// What every sandbox has unless a request says otherwise.
+            /// Defaults of every sandbox. A request can override them.
             pub(crate) fn defaults(&self) -> Defaults {
                 let timeout = self.default_exec_timeout;
                 let naming: fn(&Self) -> Naming = $naming;
@@ -38,7 +38,7 @@ macro_rules! shared {
                 }
             }
 
-            /// Where the audit is written.
+            /// Configuration of the audit.
             #[must_use]
             pub fn audit_config(&self) -> AuditConfig {
                 AuditConfig {
@@ -99,7 +99,7 @@ macro_rules! shared {
     )+};
 }
 
-// The names of claims are never those of the packages that sandpod replaces.
+// Claims always have sandpod's own names, never those of the packages that sandpod replaces.
 shared!(
     AgentSandboxConfig,
     |_| Naming::Sandpod,

@@ -1,5 +1,5 @@
-//! The one list of options: from it come the fields, their defaults, the names that files and variables may use, and
-//! docs/configuration.md.
+//! The table of options. The `options!` macro declares a configuration struct, its defaults and its [`Entry`] list.
+//! Files, variables and docs/configuration.md use the same list.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,17 +11,17 @@ use crate::Naming;
 use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
 
-/// One option, as it is documented and read.
+/// Name, documentation and type of one option.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) name: &'static str,
     pub(super) doc: &'static [&'static str],
     pub(super) form: Form,
-    /// It can be none.
+    /// Whether the option can be unset.
     pub(super) optional: bool,
 }
 
-/// What an option holds, and so how a variable says it.
+/// Type of an option, which determines its syntax in a variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Form {
     Text,
@@ -34,7 +34,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// For people.
+    /// Name of the type in documentation and errors.
     pub(super) fn shown(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// A type that an option can have.
+/// A Rust type that an option can have.
 pub(super) trait Held {
     const FORM: Form;
     const OPTIONAL: bool = false;
@@ -80,7 +80,7 @@ impl<T: Held> Held for Option<T> {
     const OPTIONAL: bool = true;
 }
 
-/// Declares the configuration: a struct with its defaults, and the table of its options.
+/// Declares a configuration struct with its defaults and the table of its options.
 macro_rules! options {
     (
         $(#[$meta:meta])*
@@ -101,7 +101,7 @@ macro_rules! options {
             }
         }
 
-        /// All options, in the order of the documentation.
+        /// All options of this configuration, in the order of the documentation.
         pub(in crate::config) const OPTIONS: &[$crate::config::table::Entry] = &[
             $( $crate::config::table::Entry {
                 name: stringify!($name),
@@ -114,12 +114,12 @@ macro_rules! options {
 }
 pub(super) use options;
 
-/// The options of all modes; one that several have is there once.
+/// Returns the options of all modes, without duplicates.
 pub(super) fn all() -> impl Iterator<Item = &'static Entry> {
     super::OPTIONS.iter().chain(of_agent_sandbox_alone())
 }
 
-/// The options of agent-sandbox mode that raw mode doesn't have.
+/// Returns the options of agent-sandbox mode that raw mode does not have.
 pub(super) fn of_agent_sandbox_alone() -> impl Iterator<Item = &'static Entry> {
     agent_sandbox::OPTIONS.iter().filter(|option| !has(super::OPTIONS, option.name))
 }
@@ -129,7 +129,7 @@ pub(super) fn has(options: &[Entry], name: &str) -> bool {
     options.iter().any(|option| option.name == name)
 }
 
-/// The option of this name.
+/// Returns the option with this name.
 pub(super) fn find(name: &str) -> Option<&'static Entry> {
     all().find(|option| option.name == name)
 }
@@ -147,7 +147,7 @@ mod tests {
     use crate::{AgentSandboxConfig, RawConfig};
 
     #[test]
-    fn the_tables_have_exactly_the_fields_that_are_read() {
+    fn tables_match_the_fields_of_the_configurations() {
         for (defaults, options) in [
             (serde_json::to_value(RawConfig::default()), OPTIONS),
             (serde_json::to_value(AgentSandboxConfig::default()), agent_sandbox::OPTIONS),
@@ -162,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_both_modes_has_the_same_form_and_default_in_both() {
-        // A template may start its container elsewhere.
+    fn shared_options_have_the_same_type_and_default() {
+        // Agent-sandbox mode has no default, because a template can have its own working directory.
         let differs = "workdir";
         let raw = serde_json::to_value(RawConfig::default()).unwrap();
         let agent_sandbox = serde_json::to_value(AgentSandboxConfig::default()).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_like_none_has_no_nearest() {
+    fn dissimilar_name_has_no_suggestion() {
         assert_eq!(nearest("quantum_entanglement"), None);
         assert_eq!(nearest("IMAGE"), Some("image"));
         assert_eq!(nearest("network"), Some("block_network"));

@@ -1,4 +1,4 @@
-//! What sandboxes of agent-sandbox need of a cluster, looked at without making anything.
+//! Checks a cluster with agent-sandbox without creating objects.
 
 use sandpod_kube::agent_sandbox::{SandboxTemplate, SandboxWarmPool, Served};
 use sandpod_kube::client::Insecure;
@@ -17,16 +17,16 @@ use crate::backend::agent_sandbox::{AgentSandbox, ConnectionMode};
 use crate::backend::raw::guest_map_names;
 use crate::{AgentSandboxConfig, Mode, Result};
 
-/// Where agent-sandbox's controller usually is.
+/// Usual namespace and name of agent-sandbox's controller.
 const CONTROLLER: (&str, &str) = ("agent-sandbox-system", "agent-sandbox-controller");
-/// The group of what sandboxes are claimed by.
+/// API group of claims, templates and warm pools.
 const EXTENSIONS: &str = "extensions.agents.x-k8s.io/";
 const POOL: &str = "warm pool";
-/// The versions that sandpod speaks.
+/// API versions that sandpod supports.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 
-/// Looks at everything that can be seen, with the rights that are needed to use it. What can't be looked at without
-/// something else is left out when that is missing. What is found is added at once.
+/// Checks the API server, `rights`, agent-sandbox, the template, its warm pools and the connection modes. A check is
+/// skipped if its prerequisite is missing. Each finding is added to `findings` as soon as it is known.
 pub async fn examine_agent_sandbox(
     config: &AgentSandboxConfig,
     rights: &[Right],
@@ -53,10 +53,10 @@ pub async fn examine_agent_sandbox(
     if is_installed {
         origin(&client, config, findings).await;
     }
-    ways(&client, config, findings).await;
+    connection_modes(&client, config, findings).await;
 }
 
-/// The mode to the API server, and who we are there.
+/// Connects to the API server. Returns the client and a description with the URL and the user.
 async fn reach(config: &AgentSandboxConfig) -> Result<(Client, String)> {
     let insecure = Insecure::allowed_if(config.allow_insecure_api_server);
     let Some(url) = &config.kube_api_url else {
@@ -67,8 +67,8 @@ async fn reach(config: &AgentSandboxConfig) -> Result<(Client, String)> {
     Ok((client, format!("{url}, as {user}")))
 }
 
-/// What the role grants beyond that is for some: empty pools of templates without one, stock runtimes, Gateways, and the
-/// Secret of guests that are reached over the network.
+/// Whether this configuration requires the right. The role also grants optional rights: for empty pools of templates
+/// without one, stock runtimes, Gateways, and the Secret of guests that are reached over the network.
 fn is_needed(right: &Right, config: &AgentSandboxConfig) -> bool {
     let mode = config.connection_mode.as_deref();
     match (right.resource.as_str(), right.verb.as_str()) {
@@ -145,7 +145,7 @@ fn judge_controller(deployment: Option<&Deployment>) -> Finding {
     Finding::good(CHECK, format!("{ready} of {name} ready"))
 }
 
-/// The pool and the template that sandboxes come from.
+/// Checks the warm pool and the template of the sandboxes.
 async fn origin(client: &Client, config: &AgentSandboxConfig, findings: &mut impl Extend<Finding>) {
     if let Some(unnamed) = unnamed(config) {
         return findings.extend([unnamed]);
@@ -169,7 +169,7 @@ async fn origin(client: &Client, config: &AgentSandboxConfig, findings: &mut imp
     }
 }
 
-/// Nothing says what sandboxes are made from.
+/// Returns a finding if neither a template nor a warm pool is named.
 fn unnamed(config: &AgentSandboxConfig) -> Option<Finding> {
     let is_named = config.template_name.is_some() || config.warm_pool_name.is_some();
     let finding = || {
@@ -190,7 +190,7 @@ fn missing_template(name: &str, namespace: &str) -> Finding {
     )
 }
 
-/// The pool that is named, or those of the template.
+/// Checks the named pool, or else the pools of the template.
 fn judge_pools(pools: &[SandboxWarmPool], config: &AgentSandboxConfig) -> Finding {
     let template = config.template_name.as_deref();
     let Some(name) = config.warm_pool_name.as_deref() else {
@@ -256,7 +256,7 @@ async fn examine_template(
     findings.extend([architectures(client, template::arch(found), fix).await]);
 }
 
-/// Whether the `ConfigMaps` of the guest are there, and of this version.
+/// Checks that the `ConfigMaps` of the guest exist and contain this version.
 async fn guest_maps(
     client: &Client,
     config: &AgentSandboxConfig,
@@ -265,7 +265,7 @@ async fn guest_maps(
     let (namespace, name) = (&config.namespace, found.name_any());
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     for map in template::config_maps(found) {
-        // Who may not read them sees whether a sandbox starts.
+        // Without permission to read them, only the start of a sandbox shows whether they exist.
         if matches!(maps.get_metadata_opt(&map).await, Ok(None)) {
             return Some(Finding::bad(
                 "template's guest",
@@ -292,7 +292,8 @@ async fn policy(client: &Client, namespace: &str, found: &SandboxTemplate) -> Fi
     }
 }
 
-/// Whether a Pod of the template would be let in. The controller makes them, so most who use sandboxes can't try.
+/// Checks that a Pod of the template would be admitted. Most users lack the right to try, because the controller
+/// creates the Pods.
 async fn admitted(client: &Client, namespace: &str, found: &SandboxTemplate) -> Finding {
     let create =
         Right { group: String::new(), resource: "pods".to_owned(), name: None, verb: "create".to_owned() };
@@ -307,8 +308,8 @@ async fn admitted(client: &Client, namespace: &str, found: &SandboxTemplate) -> 
     .until_made()
 }
 
-/// What the ways to a guest lead through: the one that is demanded, or those that are there beside exec.
-async fn ways(client: &Client, config: &AgentSandboxConfig, findings: &mut impl Extend<Finding>) {
+/// Checks the requested connection mode, or else those that are configured in addition to exec.
+async fn connection_modes(client: &Client, config: &AgentSandboxConfig, findings: &mut impl Extend<Finding>) {
     let backend = AgentSandbox::new(client.clone(), config.clone());
     let wanted = config.connection_mode.as_deref();
     let is_meant = |mode: &ConnectionMode| match wanted {
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_sandbox_that_is_missing_or_speaks_another_version_is_found() {
+    fn missing_or_incompatible_agent_sandbox_is_reported() {
         let of =
             |served: &[&str]| judge_served(&served.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>());
         for version in VERSIONS {
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_is_not_ready_is_found() {
+    fn controller_that_is_not_ready_is_reported() {
         let ready = |ready: i32| -> Deployment {
             serde_json::from_value(json!({ "status": { "readyReplicas": ready } })).unwrap()
         };
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_missing_of_another_template_or_empty_is_found() {
+    fn missing_mismatched_and_empty_pools_are_reported() {
         let pools = [pool("full", "python", 2), pool("empty", "python", 0)];
         let of = |fields: serde_json::Value| judge_pools(&pools, &config(fields));
         assert_eq!(of(json!({ "warm_pool_name": "full" })).found, "full: 2 of 2 ready");
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_at_fault_only_where_it_is_the_only_one() {
+    fn unusable_connection_mode_is_bad_only_if_requested() {
         let broken =
             |mode: ConnectionMode, demanded: bool| judge_mode(mode, Err("no".to_owned()), demanded, "agents");
         assert!(
@@ -461,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_not_set_or_not_readable_is_found() {
+    fn missing_and_unreadable_tokens_are_reported() {
         assert_eq!(judge_token(Ok(None)).verdict, Verdict::Good);
         assert!(next(judge_token(Ok(Some("no Secret".to_owned())))).contains("guest_token_file"));
         let error = Error::invalid("It can't be read.", "Name a file.");
@@ -469,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_that_only_some_need_are_told_from_the_others() {
+    fn optional_rights_are_distinguished_from_required_rights() {
         let right = |resource: &str, verb: &str| Right {
             group: String::new(),
             resource: resource.to_owned(),
@@ -490,7 +491,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_cluster_and_a_template_both_are_found() {
+    async fn missing_cluster_and_missing_template_are_both_reported() {
         let nothing = config(json!({ "kubeconfig": "/nothing", "connection_mode": "pigeon" }));
         let mut findings = Vec::new();
         examine_agent_sandbox(&nothing, &[], &mut findings).await;

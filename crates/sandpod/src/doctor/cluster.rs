@@ -1,4 +1,4 @@
-//! What sandboxes as Pods need of a cluster, looked at without making anything.
+//! Checks a cluster for raw mode without creating objects.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -19,21 +19,21 @@ use crate::backend::raw;
 use crate::config::ARCH_LABEL;
 use crate::{Error, ErrorKind, Mode, RawConfig, Result, guest_binaries};
 
-/// The oldest Kubernetes that is known to work.
+/// Oldest supported minor version of Kubernetes 1.
 const OLDEST: u32 = 29;
-/// How far the clocks may differ.
+/// Maximum clock skew between this machine and the API server.
 const CLOCK_LIMIT: Duration = Duration::from_secs(30);
-/// How many questions are asked at once.
+/// Maximum number of concurrent access reviews.
 const AT_ONCE: usize = 8;
-/// Where agent-sandbox's router is.
+/// Namespace and name of the Service of agent-sandbox's router.
 const ROUTER: (&str, &str) = ("agent-sandbox-system", "sandbox-router-svc");
-/// What to do when nodes are of another processor.
+/// Fix for nodes of another CPU architecture.
 const SET_ARCH: &str = "Set the option arch to what the nodes are: SANDPOD_ARCH=arm64";
 pub(super) const ADMISSION: &str = "admission";
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
-/// Looks at everything that can be seen, with the rights that are needed to use it. If there is no way to the cluster
-/// all else but the guest's program is left out. What is found is added at once.
+/// Checks the API server, `rights`, admission, quota, nodes, agent-sandbox and the guest's program. If the API server
+/// is unreachable, only the guest's program is checked. Each finding is added to `findings` as soon as it is known.
 pub async fn examine_cluster(config: &RawConfig, rights: &[Right], findings: &mut impl Extend<Finding>) {
     let insecure = Insecure::allowed_if(config.allow_insecure_api_server);
     let (client, found) = match reach(config.kubeconfig.as_deref(), config.context.as_deref(), insecure).await
@@ -57,7 +57,7 @@ pub async fn examine_cluster(config: &RawConfig, rights: &[Right], findings: &mu
     findings.extend([guest(config)]);
 }
 
-/// The way to the API server, and who we are there.
+/// Connects to the API server. Returns the client and a description with the URL, proxy, trusted CA and user.
 pub(super) async fn reach(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
@@ -80,7 +80,7 @@ pub(super) async fn reach(
     Ok((client, format!("{url}{way}, trusted by {trust}, as {user}")))
 }
 
-/// Who the API server takes us for.
+/// Returns the name of the authenticated user.
 pub(super) async fn user(client: &Client) -> Result<String> {
     let reviews = Api::<SelfSubjectReview>::all(client.clone());
     let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
@@ -88,7 +88,7 @@ pub(super) async fn user(client: &Client) -> Result<String> {
     Ok(review.status.and_then(|status| status.user_info?.username).unwrap_or_default())
 }
 
-/// A proxy's address without its password.
+/// Returns a proxy's address without its credentials.
 fn host(proxy: &impl ToString) -> String {
     let text = proxy.to_string();
     text.rsplit('@').next().unwrap_or(&text).to_owned()
@@ -143,7 +143,7 @@ fn judge_clock(theirs: Option<SystemTime>, ours: SystemTime) -> Finding {
     Finding::good(CHECK, format!("within {} s of the API server's", CLOCK_LIMIT.as_secs()))
 }
 
-/// Resource by resource, verb by verb. Some rights are not needed by all.
+/// Checks the rights, with one finding for each resource. A missing right is bad only if `is_needed`.
 pub(super) async fn allowed(
     client: &Client,
     namespace: &str,
@@ -192,8 +192,8 @@ pub(super) async fn is_allowed(client: &Client, namespace: &str, right: &Right) 
     answer.is_ok_and(|review| review.status.is_some_and(|status| status.allowed))
 }
 
-/// Whether a sandbox's Pod would be let in: namespace, Pod Security, quota and whatever policies there are.
-/// `source` is what says what the Pod is like.
+/// Checks by a dry run that a sandbox's Pod would be admitted: namespace, Pod Security, quota and admission policies.
+/// `source` names the origin of the Pod's fields in the fix.
 pub(super) async fn admission(client: &Client, namespace: &str, pod: &Pod, source: &str) -> Finding {
     let try_only = PostParams { dry_run: true, ..PostParams::default() };
     let tried = Api::<Pod>::namespaced(client.clone(), namespace).create(&try_only, pod).await;
@@ -223,7 +223,7 @@ fn judge_refusal(error: &Error, namespace: &str, source: &str) -> Finding {
     }
 }
 
-/// The namespace's Pod Security level, if it may be read.
+/// Describes the namespace's Pod Security level, if it is readable.
 pub(super) async fn level(client: &Client, namespace: &str) -> String {
     match Api::<Namespace>::all(client.clone()).get(namespace).await {
         Ok(found) => match found.labels().get(ENFORCE) {
@@ -265,7 +265,7 @@ fn judge_quota(quotas: &[ResourceQuota]) -> Finding {
     Finding::good(CHECK, if left.is_empty() { "none".to_owned() } else { left.join(", ") })
 }
 
-/// The processors of the nodes, among which the one that is wanted has to be.
+/// Checks that there are nodes of the wanted CPU architecture.
 pub(super) async fn architectures(client: &Client, wanted: Option<&str>, fix: &str) -> Finding {
     const CHECK: &str = "nodes";
     match Api::<Node>::all(client.clone()).list(&ListParams::default()).await {
@@ -314,7 +314,7 @@ fn judge_served(served: &[String]) -> Finding {
     Finding::good(CHECK, format!("serves {}", served.join(", ")))
 }
 
-/// The versions of agent-sandbox's groups.
+/// Returns the served versions of agent-sandbox's API groups.
 pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {
     let groups = client.list_api_groups().await?.groups;
     let theirs = groups.into_iter().filter(|group| group.name.ends_with("agents.x-k8s.io"));
@@ -341,7 +341,7 @@ fn judge_router(is_there: bool) -> Finding {
     )
 }
 
-/// What these rights don't show is no fault.
+/// Returns the finding for a failed read. A forbidden read is unsure, all other failures are bad.
 pub(super) fn unreadable(check: &str, cause: &kube::Error, how: &str) -> Finding {
     match cause {
         kube::Error::Api(status) if status.code == 403 => Finding::unsure(
@@ -371,7 +371,7 @@ mod tests {
     use crate::doctor::{Verdict, fix, next};
 
     #[test]
-    fn a_clock_that_is_off_is_found_whichever_way() {
+    fn clock_skew_is_reported_in_both_directions() {
         let now = SystemTime::now();
         assert_eq!(judge_clock(Some(now), now + Duration::from_secs(5)).verdict, Verdict::Good);
         for off in [now + Duration::from_secs(90), now - Duration::from_secs(90)] {
@@ -381,13 +381,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kubernetes_that_is_too_old_is_found() {
+    fn unsupported_kubernetes_version_is_reported() {
         assert_eq!(judge_version("v1.34.4", 34).verdict, Verdict::Good);
         assert!(fix(judge_version("v1.27.1", 27)).contains("1.29 or newer"));
     }
 
     #[test]
-    fn a_quota_that_is_used_up_is_found() {
+    fn exhausted_quota_is_reported() {
         let quota = |used: &str| -> ResourceQuota {
             serde_json::from_value(json!({ "status": { "hard": { "pods": "2" }, "used": { "pods": used } } }))
                 .unwrap()
@@ -398,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_another_architecture_are_found() {
+    fn nodes_of_another_architecture_are_reported() {
         let found = ["arm64".to_owned()];
         assert_eq!(judge_architectures(&found, Some("arm64"), SET_ARCH).verdict, Verdict::Good);
         assert!(fix(judge_architectures(&found, Some("amd64"), SET_ARCH)).contains("SANDPOD_ARCH=arm64"));
     }
 
     #[test]
-    fn what_only_agent_sandbox_mode_needs_is_no_fault_where_it_is_missing() {
+    fn missing_agent_sandbox_and_router_are_unsure() {
         assert_eq!(judge_served(&["agents.x-k8s.io/v1beta1".to_owned()]).verdict, Verdict::Good);
         let not_installed = next(judge_served(&[]));
         assert!(not_installed.contains("install it from agent-sandbox.sigs.k8s.io"), "{not_installed}");
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_read_is_no_fault_and_what_can_not_be_read_is_one() {
+    fn forbidden_read_is_unsure_and_failed_read_is_bad() {
         let refused = |code| kube::Error::Api(Box::new(Status { code, ..Status::default() }));
         let hidden = next(unreadable("quota", &refused(403), "kubectl get resourcequota"));
         assert!(
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxys_password_is_not_shown() {
+    fn proxy_credentials_are_not_shown() {
         assert_eq!(host(&"http://user:secret@proxy:3128/"), "proxy:3128/");
     }
 }

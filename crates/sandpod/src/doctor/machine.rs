@@ -1,11 +1,11 @@
-//! What local sandboxes need of this machine.
+//! Checks this machine for local mode.
 
 use std::fs;
 use std::path::Path;
 
 use super::Finding;
 
-/// Looks at the kernel's files below `root`, which is `/` but in tests.
+/// Checks the kernel's files below `root`, which is `/` except in tests.
 #[must_use]
 pub fn examine_machine(root: &Path) -> Vec<Finding> {
     vec![namespaces(root), apparmor(root), cgroups(root), landlock(root), seccomp(root)]
@@ -40,7 +40,8 @@ fn namespaces(root: &Path) -> Finding {
     }
 }
 
-/// Whether `AppArmor` takes user namespaces from who has no privileges. Root's guest has none either: it is nobody by then.
+/// Checks whether `AppArmor` restricts unprivileged user namespaces. This also affects root, because the guest drops
+/// its privileges first.
 fn apparmor(root: &Path) -> Finding {
     const CHECK: &str = "AppArmor";
     const RESTRICTION: &str = "proc/sys/kernel/apparmor_restrict_unprivileged_userns";
@@ -112,7 +113,7 @@ mod tests {
     use super::super::{Verdict, fix, next};
     use super::*;
 
-    /// A machine where all is well.
+    /// Creates the files of a machine without problems.
     fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in [
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_fit_has_nothing_to_fix() {
+    fn suitable_machine_has_nothing_to_fix() {
         let findings = examine_machine(machine().path());
         assert!(
             findings.iter().all(|finding| finding.verdict == Verdict::Good && finding.fix.is_none()),
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_is_broken_is_found_with_its_fix() {
+    fn each_problem_is_reported_with_its_fix() {
         for (path, text, verdict, fix) in [
             ("proc/sys/user/max_user_namespaces", Some("0"), Verdict::Bad, "user.max_user_namespaces=15000"),
             ("proc/sys/user/max_user_namespaces", None, Verdict::Bad, "CONFIG_USER_NS"),
@@ -171,12 +172,12 @@ mod tests {
             let findings = examine_machine(root.path());
             let wrong: Vec<_> = findings.iter().filter(|finding| finding.verdict != Verdict::Good).collect();
             assert_eq!((wrong.len(), wrong[0].verdict), (1, verdict), "{findings:?}");
-            assert!(wrong[0].fix.as_ref().is_some_and(|said| said.contains(fix)), "{findings:?}");
+            assert!(wrong[0].fix.as_ref().is_some_and(|text| text.contains(fix)), "{findings:?}");
         }
     }
 
     #[test]
-    fn where_apparmor_restricts_a_profile_is_asked_of_root_too_and_only_a_sandbox_shows_what_it_allows() {
+    fn apparmor_restriction_requires_a_profile_also_for_root() {
         let root = machine();
         let set = |path: &str, text: &str| fs::write(root.path().join(path), text).unwrap();
         set("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");

@@ -1,4 +1,4 @@
-//! What sandboxes really do here.
+//! Checks that create sandboxes.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use tokio::time::{Instant, sleep};
 use super::Finding;
 use crate::{Error, Provider, RawConfig, Result, Sandbox, SandboxHandle, SandboxRequest};
 
-/// When what we make ends if we can't delete it.
+/// Time to live of sandboxes that these checks create, in case their deletion fails.
 const TTL: Duration = Duration::from_secs(600);
-/// How long a command of ours may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How late the rules of a network plugin may come.
-const RULES_ARE_LATE: Duration = Duration::from_secs(10);
-/// How long to wait before the network is tried again.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Time limit of a command.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time until a network plugin applies its rules.
+const RULES_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between probes of the network.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const GUEST: &str = "guest";
 const NETWORK_POLICY: &str = "network policy";
 const ISOLATION: &str = "isolation";
 const NOT_RUNNING: &str = "See why its place is not running.";
-/// Connects to the API server, which every Pod knows, with whatever the image has. It says what came of it, and neither
-/// word if it could not try.
+/// Shell script that connects to the API server with the first program that the image has. It prints `reached` or
+/// `not reached`, or neither if it cannot probe.
 const CONNECT: &str = r#"
 h=$KUBERNETES_SERVICE_HOST p=$KUBERNETES_SERVICE_PORT
 has() { command -v "$1" > /dev/null; }
@@ -56,7 +56,7 @@ else
 fi
 "#;
 
-/// Makes a sandbox, uses it and deletes it. What is found is added at once.
+/// Creates a sandbox, runs a command in it and deletes it. Each finding is added to `findings` as soon as it is known.
 pub async fn examine_sandbox(provider: &Provider, findings: &mut impl Extend<Finding>) {
     let began = Instant::now();
     let handle = match make(provider).await {
@@ -74,7 +74,9 @@ async fn make(provider: &Provider) -> Result<SandboxHandle> {
 }
 
 async fn execute(sandbox: &Sandbox, line: &str) -> Result<Executed, CallError> {
-    sandbox.execute(line, ExecuteOptions { timeout: Some(PATIENCE), ..ExecuteOptions::default() }).await
+    sandbox
+        .execute(line, ExecuteOptions { timeout: Some(COMMAND_TIMEOUT), ..ExecuteOptions::default() })
+        .await
 }
 
 async fn used(sandbox: &Sandbox, began: Instant) -> Finding {
@@ -96,12 +98,12 @@ fn judge_use(executed: Result<Executed, CallError>, began: Instant) -> Finding {
     }
 }
 
-/// How a command ended, and the last that it said.
+/// Describes how a command ended, with the last line of its output.
 fn ending(executed: &Executed) -> String {
     let code = executed.exit_code.map_or_else(|| "an unknown code".to_owned(), |code| format!("code {code}"));
     let output = String::from_utf8_lossy(&executed.output);
     match output.lines().last() {
-        Some(said) => format!("ended with {code}: {}", Escaped(said)),
+        Some(line) => format!("ended with {code}: {}", Escaped(line)),
         None => format!("ended with {code} and said nothing"),
     }
 }
@@ -133,13 +135,13 @@ fn judge_guest(version: &str, enforced: Enforced) -> Finding {
 enum Reach {
     Yes,
     No,
-    /// Nobody could try: why, and what to do about it.
-    Untold(String, String),
+    /// The probe failed: the reason and the next step.
+    Unknown(String, String),
 }
 
 impl From<Error> for Reach {
     fn from(error: Error) -> Self {
-        Self::Untold(error.message().to_owned(), error.next_step().to_owned())
+        Self::Unknown(error.message().to_owned(), error.next_step().to_owned())
     }
 }
 
@@ -147,22 +149,22 @@ impl From<Result<Executed, CallError>> for Reach {
     fn from(connected: Result<Executed, CallError>) -> Self {
         let executed = match connected {
             Ok(executed) => executed,
-            Err(error) => return Self::Untold(error.to_string(), NOT_RUNNING.to_owned()),
+            Err(error) => return Self::Unknown(error.to_string(), NOT_RUNNING.to_owned()),
         };
-        let says = |word: &[u8]| executed.output.split(|byte| *byte == b'\n').any(|line| line == word);
-        if says(b"reached") {
+        let has_line = |word: &[u8]| executed.output.split(|byte| *byte == b'\n').any(|line| line == word);
+        if has_line(b"reached") {
             return Self::Yes;
         }
-        if says(b"not reached") {
+        if has_line(b"not reached") {
             return Self::No;
         }
         let next = "Try again, or with an image that has python3, nc or bash.";
-        Self::Untold(format!("the try {}", ending(&executed)), next.to_owned())
+        Self::Unknown(format!("the try {}", ending(&executed)), next.to_owned())
     }
 }
 
-/// Finds out whether a cluster enforces the deny-all policy, by two sandboxes: one that should reach nothing, and one that
-/// shows that there is something to reach.
+/// Checks that the cluster enforces the deny-all policy. Creates a sandbox that must not reach the API server, and then
+/// one with network as a control.
 pub async fn examine_network(config: &RawConfig) -> Finding {
     if !config.block_network {
         return Finding::unsure(
@@ -180,7 +182,7 @@ pub async fn examine_network(config: &RawConfig) -> Finding {
     judge_network(cut_off, open).await
 }
 
-/// The sandbox with network is made only if the other one has not told it all.
+/// Judges the results. The sandbox with network is created only if the one without network reached nothing.
 async fn judge_network(cut_off: Reach, open: impl Future<Output = Reach>) -> Finding {
     match cut_off {
         Reach::Yes => Finding::bad(
@@ -190,24 +192,24 @@ async fn judge_network(cut_off: Reach, open: impl Future<Output = Reach>) -> Fin
              have network whatever block_network says.",
         ),
         Reach::No => judge_enforcement(open.await),
-        Reach::Untold(why, next) => untold(NETWORK_POLICY, &why, next),
+        Reach::Unknown(why, next) => unknown(NETWORK_POLICY, &why, next),
     }
 }
 
-/// One without network reached nothing, and this is what one with network did.
+/// Judges the result of the sandbox with network, after the one without network reached nothing.
 fn judge_enforcement(open: Reach) -> Finding {
     match open {
         Reach::Yes => Finding::good(NETWORK_POLICY, "enforced: a sandbox without network reaches nothing"),
-        Reach::No => untold(
+        Reach::No => unknown(
             NETWORK_POLICY,
             "a sandbox with network reaches nothing either",
             "See what keeps all Pods from the API server: kubectl get networkpolicies -A, or a firewall.",
         ),
-        Reach::Untold(why, next) => untold(NETWORK_POLICY, &why, next),
+        Reach::Unknown(why, next) => unknown(NETWORK_POLICY, &why, next),
     }
 }
 
-fn untold(check: &str, why: &str, next: impl Into<String>) -> Finding {
+fn unknown(check: &str, why: &str, next: impl Into<String>) -> Finding {
     Finding::unsure(check, format!("it can't be told: {why}"), next)
 }
 
@@ -216,8 +218,8 @@ async fn reach_with(config: &RawConfig, wanted: &Reach) -> Result<Reach> {
     reach(&Provider::connect(config.clone()).await?, wanted).await
 }
 
-/// Finds out whether what keeps sandboxes of a template from the network is enforced, by one of them. With the policies of
-/// agent-sandbox and with ours none reaches the API server.
+/// Checks that the cluster enforces the network policies of a template. Creates a sandbox, which must not reach the API
+/// server: the policies of agent-sandbox and of sandpod both deny that.
 pub async fn examine_isolation(provider: &Provider) -> Finding {
     reach(provider, &Reach::No).await.map_or_else(|error| Finding::of(ISOLATION, &error), judge_isolation)
 }
@@ -231,30 +233,31 @@ fn judge_isolation(reach: Reach) -> Finding {
              template's Pods.",
         ),
         Reach::No => Finding::good(ISOLATION, "a sandbox does not reach the API server"),
-        Reach::Untold(why, next) => untold(ISOLATION, &why, next),
+        Reach::Unknown(why, next) => unknown(ISOLATION, &why, next),
     }
 }
 
 /// Whether a new sandbox reaches the API server.
 async fn reach(provider: &Provider, wanted: &Reach) -> Result<Reach> {
     let handle = make(provider).await?;
-    let reach = settled(wanted, async || execute(&handle.sandbox, CONNECT).await.into()).await;
-    // What was seen counts, and the sandbox ends by itself.
+    let reach = retry_until(wanted, async || execute(&handle.sandbox, CONNECT).await.into()).await;
+    // A failed deletion does not change the result: the sandbox expires after its time to live.
     if let Err(error) = provider.delete(handle.id.as_str(), true).await {
         tracing::warn!(id = %handle.id, %error, "a sandbox that was made to try the network could not be deleted");
     }
     Ok(reach)
 }
 
-/// What comes of trying until it is as wanted: the rules of a network plugin may come a little late.
-async fn settled(wanted: &Reach, mut attempt: impl AsyncFnMut() -> Reach) -> Reach {
-    let end = Instant::now() + RULES_ARE_LATE;
+/// Repeats the probe until it has the wanted result, because a network plugin may apply its rules late. Returns the
+/// last result after [`RULES_TIMEOUT`].
+async fn retry_until(wanted: &Reach, mut attempt: impl AsyncFnMut() -> Reach) -> Reach {
+    let end = Instant::now() + RULES_TIMEOUT;
     loop {
         let reach = attempt().await;
-        if reach == *wanted || matches!(reach, Reach::Untold(..)) || Instant::now() >= end {
+        if reach == *wanted || matches!(reach, Reach::Unknown(..)) || Instant::now() >= end {
             return reach;
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }
 
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_in_which_true_fails_is_found_with_what_it_said() {
+    fn failed_command_is_reported_with_its_last_line() {
         let began = Instant::now();
         assert_eq!(judge_use(Ok(ended(0, "")), began).verdict, Verdict::Good);
         let failed = judge_use(Ok(ended(125, "sandpod: it can't start\nthere is no /bin/sh\n")), began);
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_of_another_version_is_found() {
+    fn guest_of_another_version_is_reported() {
         let ours = env!("CARGO_PKG_VERSION");
         assert_eq!(judge_guest(ours, Enforced::default()).verdict, Verdict::Good);
         let other = judge_guest("0.0.1", Enforced::default());
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_policy_counts_as_enforced_only_if_one_sandbox_is_kept_back_and_the_other_is_not() {
+    async fn policy_is_enforced_if_only_the_sandbox_without_network_is_blocked() {
         let judged = async |cut_off: Reach, open: Reach| judge_network(cut_off, ready(open)).await;
         assert_eq!(judged(Reach::No, Reach::Yes).await.verdict, Verdict::Good);
         assert!(fix(judged(Reach::Yes, Reach::Yes).await).contains("Install a network plugin that enforces"));
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_try_that_failed_tells_nothing_of_the_network() {
+    async fn failed_probe_leaves_enforcement_unknown() {
         let failed = || Reach::from(Err(gone()));
         for (cut_off, open) in [(failed(), Reach::Yes), (Reach::No, failed())] {
             let finding = judge_network(cut_off, ready(open)).await;
@@ -329,37 +332,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_block_network_nothing_is_tried() {
+    async fn network_is_not_probed_without_block_network() {
         let open = RawConfig { block_network: false, ..RawConfig::default() };
         assert_eq!(next(examine_network(&open).await), "Set block_network to true to cut them off.");
     }
 
     #[test]
-    fn a_sandbox_of_a_template_that_is_not_cut_off_is_found() {
+    fn template_without_enforced_isolation_is_reported() {
         assert_eq!(judge_isolation(Reach::No).verdict, Verdict::Good);
         assert!(fix(judge_isolation(Reach::Yes)).contains("Install a network plugin that enforces"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rules_that_come_late_are_waited_for_and_those_that_never_come_are_not() {
+    async fn probe_waits_a_limited_time_for_network_rules() {
         let began = Instant::now();
         let since = |late: u64| {
             if began.elapsed() < Duration::from_secs(late) { Reach::Yes } else { Reach::No }
         };
-        assert_eq!(settled(&Reach::No, async || since(5)).await, Reach::No);
+        assert_eq!(retry_until(&Reach::No, async || since(5)).await, Reach::No);
         assert_eq!(began.elapsed(), Duration::from_secs(5));
-        assert_eq!(settled(&Reach::No, async || since(1000)).await, Reach::Yes);
-        assert_eq!(began.elapsed(), Duration::from_secs(5) + RULES_ARE_LATE);
+        assert_eq!(retry_until(&Reach::No, async || since(1000)).await, Reach::Yes);
+        assert_eq!(began.elapsed(), Duration::from_secs(5) + RULES_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_can_not_be_tried_is_not_tried_again() {
+    async fn failed_probe_is_not_repeated() {
         let began = Instant::now();
-        let reach = settled(&Reach::No, async || Err(gone()).into()).await;
-        assert!(matches!(reach, Reach::Untold(..)) && began.elapsed().is_zero());
+        let reach = retry_until(&Reach::No, async || Err(gone()).into()).await;
+        assert!(matches!(reach, Reach::Unknown(..)) && began.elapsed().is_zero());
     }
 
-    /// What the try says where only the programs in `path` are there.
+    /// Runs the probe with only the programs in `path`.
     fn tried(path: &Path, port: Option<u16>) -> Reach {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", CONNECT]).env_clear().env("PATH", path);
@@ -374,7 +377,7 @@ mod tests {
         Ok(executed).into()
     }
 
-    /// A folder with nothing but these programs.
+    /// Creates a directory with only these programs.
     fn programs(programs: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (name, path) in programs {
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn each_program_tells_what_can_be_reached_from_what_can_not() {
+    fn each_program_distinguishes_reachable_from_unreachable() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || listener.incoming().for_each(drop));
@@ -401,15 +404,15 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_nothing_to_try_it_with_or_it_does_not_run_that_is_said() {
+    fn probe_reports_missing_programs_and_variables() {
         let why = |reach: Reach| match reach {
-            Reach::Untold(why, _) => why,
+            Reach::Unknown(why, _) => why,
             other => panic!("{other:?}"),
         };
         let none = programs(&[]);
         assert!(why(tried(none.path(), Some(1))).ends_with("the image has neither python3 nor nc nor bash"));
         assert!(why(tried(none.path(), None)).ends_with("KUBERNETES_SERVICE_HOST is not set"));
-        let broken = programs(&[("bash", "/bin/bash")]); // and no timeout
+        let broken = programs(&[("bash", "/bin/bash")]); // without timeout
         assert_eq!(why(tried(broken.path(), Some(1))), "the try ended with code 127 and said nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! What sandboxes need of the template that agent-sandbox makes them from.
+//! Checks a `SandboxTemplate` of agent-sandbox.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use super::Finding;
 use crate::backend::agent_sandbox::has_guest;
 use crate::config::{ARCH_LABEL, CONTAINER, GUEST_DIR, WRITABLE_DIRS, trimmed};
 
-/// Of the usual places these are a stock runtime's, and every image's.
+/// Directories of [`WRITABLE_DIRS`] that are not checked: stock runtimes use the first, and every image has the second.
 const NOT_OURS: [&str; 2] = ["/app", "/tmp"];
 
-/// The command that prints a template with all that is needed.
+/// Returns the command that generates and applies a complete template.
 pub(super) fn manifest(name: &str, namespace: &str) -> String {
     format!(
         "sandpod manifests template --name {name} --namespace {namespace} --image IMAGE | kubectl apply --server-side -f -"
     )
 }
 
-/// Whether it brings the guest.
+/// Checks that the template contains the guest.
 pub(super) fn guest(template: &SandboxTemplate, namespace: &str) -> Finding {
     const CHECK: &str = "template";
     let name = template.name_any();
@@ -41,7 +41,7 @@ pub(super) fn guest(template: &SandboxTemplate, namespace: &str) -> Finding {
     }
 }
 
-/// Whether commands can write where they start, and where Deep Agents writes.
+/// Checks that the working directory and the directories of Deep Agents are writable.
 pub(super) fn writable(template: &SandboxTemplate, workdir: &str) -> Finding {
     const CHECK: &str = "writable places";
     let usual = WRITABLE_DIRS.into_iter().filter(|dir| !NOT_OURS.contains(dir) && *dir != workdir);
@@ -62,7 +62,8 @@ pub(super) fn writable(template: &SandboxTemplate, workdir: &str) -> Finding {
     )
 }
 
-/// Whether the guest that it brings in `ConfigMaps` is the one that is installed here; none: it brings none so.
+/// Checks that the guest in the template's `ConfigMaps` is the installed version. Returns `None` if there are no such
+/// `ConfigMaps`.
 pub(super) fn version(template: &SandboxTemplate, ours: &[String], namespace: &str) -> Option<Finding> {
     const CHECK: &str = "template's guest";
     let theirs = config_maps(template);
@@ -79,7 +80,7 @@ pub(super) fn version(template: &SandboxTemplate, ours: &[String], namespace: &s
     ))
 }
 
-/// The `ConfigMaps` that hold the guest that it brings.
+/// Returns the names of the `ConfigMaps` that contain the guest.
 pub(super) fn config_maps(template: &SandboxTemplate) -> Vec<String> {
     let mount =
         container(template).into_iter().flat_map(|container| container.volume_mounts.iter().flatten());
@@ -97,7 +98,7 @@ fn sources(volume: &Volume) -> Vec<String> {
     names
 }
 
-/// What keeps its Pods from the network, of the namespace's policies.
+/// Checks that a `NetworkPolicy` selects the template's Pods.
 pub(super) fn policy(template: &SandboxTemplate, policies: &[NetworkPolicy], namespace: &str) -> Finding {
     const CHECK: &str = "network policy";
     if template.spec.network_policy_management == NetworkPolicyManagement::Managed {
@@ -120,7 +121,7 @@ pub(super) fn policy(template: &SandboxTemplate, policies: &[NetworkPolicy], nam
     Finding::good(CHECK, format!("{} selects the template's Pods", chosen.join(", ")))
 }
 
-/// Whether a policy is for Pods with these labels, as far as it says so by labels alone.
+/// Whether a policy selects Pods with these labels. `matchExpressions` are not evaluated and count as no match.
 fn selects(policy: &NetworkPolicy, labels: &BTreeMap<String, String>) -> bool {
     let selector = policy.spec.as_ref().and_then(|spec| spec.pod_selector.as_ref());
     let Some(selector) = selector else { return true };
@@ -129,7 +130,7 @@ fn selects(policy: &NetworkPolicy, labels: &BTreeMap<String, String>) -> bool {
         && wanted.into_iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
-/// A Pod of it, as the controller would make it.
+/// Returns a Pod of the template, as the controller would create it.
 pub(super) fn pod(template: &SandboxTemplate) -> Pod {
     let mut pod = Pod { spec: spec(template).cloned(), ..Pod::default() };
     let metadata = template.spec.pod_template.metadata.clone().unwrap_or_default();
@@ -138,7 +139,7 @@ pub(super) fn pod(template: &SandboxTemplate) -> Pod {
     pod
 }
 
-/// The processor that its Pods ask for.
+/// Returns the CPU architecture in the template's node selector.
 pub(super) fn arch(template: &SandboxTemplate) -> Option<&str> {
     spec(template)?.node_selector.as_ref()?.get(ARCH_LABEL).map(String::as_str)
 }
@@ -147,21 +148,21 @@ fn spec(template: &SandboxTemplate) -> Option<&PodSpec> {
     template.spec.pod_template.spec.as_ref()
 }
 
-/// The container that commands run in.
+/// Returns the container in which commands run.
 fn container(template: &SandboxTemplate) -> Option<&Container> {
     let containers = &spec(template)?.containers;
     let named = || containers.iter().find(|container| container.name == CONTAINER);
     containers.iter().find(|container| has_guest(container)).or_else(named).or(containers.first())
 }
 
-/// Where it has volumes that can be written to.
+/// Returns the mount paths of writable volumes.
 fn mounts(template: &SandboxTemplate) -> impl Iterator<Item = &str> {
     let mounts =
         container(template).into_iter().flat_map(|container| container.volume_mounts.iter().flatten());
     mounts.filter(|mount| mount.read_only != Some(true)).map(|mount| trimmed(&mount.mount_path))
 }
 
-/// Whether commands run as root, in files that can be changed: then they can write everywhere.
+/// Whether commands run as root with a writable root file system, and so can write everywhere.
 fn is_root(template: &SandboxTemplate) -> bool {
     let container = container(template).and_then(|container| container.security_context.as_ref());
     let pod = spec(template).and_then(|spec| spec.security_context.as_ref());
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_without_the_guest_is_told_from_one_with_it() {
+    fn templates_with_and_without_the_guest_are_distinguished() {
         assert!(guest(&mounted(&[]), "agents").found.contains("in the container main"));
         let finding = guest(&stock(), "agents");
         let fix = next(finding);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_may_not_be_writable_are_named() {
+    fn directories_without_a_volume_are_named() {
         let all = ["/workspace", "/home", "/large_tool_results", "/conversation_history/", "/blobs"];
         assert_eq!(writable(&mounted(&all), "/workspace").verdict, Verdict::Good);
         let finding = writable(&mounted(&all[1..]), "/workspace");
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_of_the_guest_is_found() {
+    fn guest_of_another_version_is_reported() {
         let with = |name: &str| version(&mounted(&[]), &[name.to_owned()], "agents");
         assert_eq!(with("sandpod-guest-1").unwrap().verdict, Verdict::Good);
         let finding = with("sandpod-guest-2").unwrap();
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_no_policy_selects_are_found() {
+    fn pods_without_a_policy_are_reported() {
         let policy_for = |labels: Value| -> NetworkPolicy {
             serde_json::from_value(
                 json!({ "metadata": { "name": "deny" }, "spec": { "podSelector": { "matchLabels": labels } } }),
