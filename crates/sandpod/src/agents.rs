@@ -1,9 +1,9 @@
-//! What the bindings for agent frameworks share, free of any language's types.
+//! Code that the bindings for agent frameworks share, without the types of any language.
 //!
 //! A [`LazyProvider`] reads its kubeconfig with its first call. [`Threads`] finds or creates the sandbox of each
 //! conversation thread. [`upload_files`] and [`download_files`] transfer several files within common limits. A
-//! [`ToolError`] has the text that an agent's tool returns for an error, and [`offload`] shows outputs that are too long
-//! for a conversation. A binding converts types, and has no rule of its own for any of these.
+//! [`ToolError`] has the text that an agent's tool returns for an error, and [`offload`] shortens outputs that are too
+//! long for a conversation. Bindings only convert types.
 
 mod files;
 mod lazy;

@@ -1,8 +1,8 @@
 //! The audit: events before and after every operation.
 //!
-//! An [`Audit`] receives [`AuditEvent`]s from all sandboxes of a provider and passes them to an [`AuditSink`] on a thread of
-//! its own, in order and in batches, so that a slow sink does not block the runtime. [`AuditFile`] writes them to a file whose
-//! lines form a hash chain, [`Otlp`] sends them to a collector, and any function can be a sink.
+//! An [`Audit`] receives [`AuditEvent`]s from all sandboxes of a provider and passes them to an [`AuditSink`] on a
+//! thread of its own, in order and in batches, so that a slow sink does not block the runtime. [`AuditFile`] writes
+//! them to a file whose lines form a hash chain, [`Otlp`] sends them to a collector, and any function can be a sink.
 
 mod config;
 mod event;
@@ -39,11 +39,11 @@ const MAX_COMMAND_BYTES: usize = 16 * 1024;
 /// ```
 /// use sandpod::{Audit, AuditEvent, AuditOptions};
 ///
-/// let audit = Audit::new(|events: &[AuditEvent]| { /* tell somebody */ Ok(()) }, AuditOptions::default())?;
+/// let audit = Audit::new(|events: &[AuditEvent]| { /* forward them */ Ok(()) }, AuditOptions::default())?;
 /// # Ok::<(), sandpod::Error>(())
 /// ```
 pub trait AuditSink: Send + 'static {
-    /// Takes events in order; an error means that they are not stored.
+    /// Records events in order. An error means that they are not stored.
     fn record(&mut self, events: &[AuditEvent]) -> std::result::Result<(), String>;
 }
 
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// Several sinks: each takes all events, and an error of one is an error of all.
+/// Passes all events to several sinks. An error of one sink is an error of all.
 impl AuditSink for Vec<Box<dyn AuditSink>> {
     fn record(&mut self, events: &[AuditEvent]) -> std::result::Result<(), String> {
         let results: Vec<_> = self.iter_mut().map(|sink| sink.record(events)).collect();
@@ -96,8 +96,8 @@ pub enum CommandRedaction {
     Hash,
 }
 
-/// Receives events and passes them to a sink. Clones share one audit; it ends when the last one is dropped and all events are
-/// passed on.
+/// Receives events and passes them to a sink. Clones share one audit; it ends when the last one is dropped and all
+/// events are passed on.
 #[derive(Clone, Debug)]
 pub struct Audit {
     options: AuditOptions,
@@ -127,7 +127,7 @@ impl Audit {
         Ok(Self { options, queue, lost })
     }
 
-    /// Waits until all events so far are passed on.
+    /// Waits until the sink has received all events so far.
     pub async fn flush(&self) {
         let (sender, done) = oneshot::channel();
         if self.queue.send(Message::Flush(sender)).await.is_ok() {
@@ -135,13 +135,13 @@ impl Audit {
         }
     }
 
-    /// The number of events lost since the last stored one.
+    /// Returns the number of events lost since the last stored one.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Records an intent. On an error the operation must not be done.
+    /// Records an intent. After an error the operation must not be performed.
     pub(crate) async fn intent(&self, event: AuditEvent) -> std::result::Result<(), String> {
         if !self.options.strict {
             self.tell(event);
@@ -178,9 +178,9 @@ impl Audit {
 }
 
 /// The error once the thread has ended.
-const ENDED: &str = "nobody takes events any more";
+const ENDED: &str = "the audit thread has ended";
 
-/// Passes events on until no sender is left.
+/// Passes events to the sink until no sender is left.
 fn hand_on(mut sink: impl AuditSink, mut messages: mpsc::Receiver<Message>, strict: bool) {
     while let Some(first) = messages.blocking_recv() {
         let (mut events, mut receipts, mut flushed) = (Vec::new(), Vec::new(), None);
@@ -231,7 +231,7 @@ impl CommandRedaction {
     }
 }
 
-/// The words of a command.
+/// Returns the text of a command.
 pub(crate) fn command_text(command: &sandpod_client::Command) -> Cow<'_, str> {
     match command {
         sandpod_client::Command::Line(line) => line.into(),
@@ -260,7 +260,7 @@ mod tests {
 
     type Kept = Arc<Mutex<Vec<AuditEvent>>>;
 
-    /// An audit that keeps what it is told.
+    /// Creates an audit whose sink keeps all events.
     fn keeping(options: AuditOptions) -> (Audit, Kept) {
         let kept = Kept::default();
         let sink = {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_are_handed_on_in_order() {
+    async fn events_reach_the_sink_in_order() {
         let (audit, kept) = keeping(AuditOptions::default());
         for number in 0..500 {
             audit.intent(event(&number.to_string())).await.unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g7_a_sink_that_fails_stops_nobody_unless_the_audit_is_strict() {
+    async fn g7_failing_sink_stops_operations_only_in_a_strict_audit() {
         let failing = |_: &[AuditEvent]| Err("disk full".to_owned());
         let lenient = Audit::new(failing, AuditOptions::default()).unwrap();
         assert_eq!(lenient.intent(event("x")).await, Ok(()));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sink_that_panics_stops_a_strict_audit_and_no_other() {
+    async fn panicking_sink_stops_the_operations_of_a_strict_audit() {
         let panicking =
             |_: &[AuditEvent]| -> std::result::Result<(), String> { panic!("a test panics here") };
         let strict = Audit::new(panicking, AuditOptions { strict: true, ..AuditOptions::default() }).unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sink_that_hangs_holds_up_nobody_and_what_is_lost_is_counted() {
+    async fn hanging_sink_blocks_no_operation_and_lost_events_are_counted() {
         let (release, released) = std_mpsc::channel::<()>();
         let kept = Kept::default();
         let sink = {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn commands_are_told_as_asked_and_the_hook_has_the_last_word() {
+    async fn commands_are_redacted_as_configured_and_the_hook_runs_last() {
         let options = AuditOptions { commands: CommandRedaction::Hash, ..AuditOptions::default() };
         let (audit, kept) = keeping(options);
         audit.tell(event("echo secret"));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_command_is_cut_between_letters() {
+    fn long_command_is_cut_at_a_character_boundary() {
         let told = CommandRedaction::Full.of(&"é".repeat(MAX_COMMAND_BYTES));
         assert!(told.len() < MAX_COMMAND_BYTES + 200 && told.contains("sha256:"), "{}", told.len());
     }

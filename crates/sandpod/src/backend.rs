@@ -1,9 +1,9 @@
-//! The backends, which provision sandboxes and open streams to their guests. They do not run commands or touch files:
-//! that is written once, above [`Provider`](crate::Provider).
+//! Backends, which provision sandboxes and open streams to their guests. They do not run commands or touch files: that
+//! is implemented once, above [`Provider`](crate::Provider).
 //!
-//! [`raw`] makes Pods, [`agent_sandbox`] makes claims, [`local`] makes namespaces on this machine. `kubernetes` holds
-//! what the first two share. Each provisions a [`Place`] and returns it as [`Provisioned`], with a [`Rollback`] that
-//! deletes it unless the caller is given the sandbox.
+//! [`raw`] creates Pods, [`agent_sandbox`] creates claims, and [`local`] creates namespaces on this machine.
+//! `kubernetes` holds the code that the first two share. Each backend provisions a [`Place`] and returns it as
+//! [`Provisioned`], with a [`Rollback`] that deletes it unless the sandbox is handed out.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -28,7 +28,7 @@ pub(crate) mod raw;
 mod rollback;
 mod slots;
 
-/// The life cycle of sandboxes in one mode. Every future may be dropped at any time: objects that it has made are
+/// The life cycle of sandboxes in one mode. Every future may be dropped at any time: objects that it has created are
 /// deleted.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Creates the sandbox `id`, or attaches to it if it exists.
@@ -38,7 +38,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn attach<'a>(&'a self, id: &'a SandboxId, on_lost: OnLost)
     -> BoxFuture<'a, Result<Option<Provisioned>>>;
 
-    /// Attaches to a claim that sandpod did not make. It is neither changed nor deleted.
+    /// Attaches to a claim that sandpod did not create. It is neither changed nor deleted.
     fn adopt<'a>(&'a self, _name: &'a SandboxId) -> BoxFuture<'a, Result<Provisioned>> {
         async { Err(only_agent_sandbox("Only claims of mode='agent-sandbox' can be adopted.")) }.boxed()
     }
@@ -62,16 +62,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Records that the guest in `place` is bound. Its lifetime begins, and no rollback deletes it from now on.
     fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
 
-    /// Records that a caller was told of the loss before `place`. Does nothing if there is a later generation by now.
+    /// Records that the loss before `place` was reported to a caller. Does nothing if there is a later generation.
     fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>>;
 
-    /// Decides whether this caller sets `place` up, which takes at most `limit`. While another caller does, this waits.
+    /// Decides whether this caller sets up `place`, which takes at most `limit`. Waits while another caller does so.
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>>;
 
     /// Records that the sandbox is used now. A missing sandbox is no error.
     fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>>;
 
-    /// Returns what is recorded of the sandbox `id`, if it exists.
+    /// Returns the record of the sandbox `id`, if it exists.
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>>;
 
     /// Returns one page of the sandboxes with these labels.
@@ -80,11 +80,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Deletes the sandbox `id` with all its objects. With `wait` it returns when they are gone.
     fn delete<'a>(&'a self, id: &'a SandboxId, wait: bool) -> BoxFuture<'a, Result<()>>;
 
-    /// Deletes a sandbox as it was read. Returns false if it has changed since, or is gone.
+    /// Deletes a sandbox if it has not changed since it was read. Returns false if it has changed or is gone.
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>>;
 
-    /// Changes the lifetime, counted from [`Record::created_at`]. Returns false if the sandbox has changed since it was
-    /// read.
+    /// Changes the lifetime, counted from [`Record::created_at`]. Returns false if the sandbox has changed since it
+    /// was read.
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>>;
 
     /// Deletes the objects that all sandboxes share and returns their names. Fails while there is a sandbox.
@@ -119,18 +119,20 @@ pub(crate) struct CreateSpec {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
-    /// The guest is bound to a policy other than the configuration's.
+    /// Whether the guest is bound to a policy other than the configuration's.
     pub(crate) own_policy: bool,
     pub(crate) on_lost: OnLost,
 }
 
-/// What to do with a sandbox whose Pod, or local guest, is lost.
+/// The action of [`Provider::get_or_create`](crate::Provider::get_or_create) on a sandbox whose Pod, or local guest,
+/// is lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnLost {
-    /// Provision it again under the same id, with the next generation.
+    /// Provision the sandbox again under the same id, with the next generation. Files that are not on volumes are
+    /// lost, and the first call reports that.
     #[default]
     Recreate,
-    /// Return an error.
+    /// Return an error of kind [`ErrorKind::NotFound`].
     Error,
 }
 
@@ -147,15 +149,15 @@ pub(crate) struct Provisioned {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) id: SandboxId,
-    /// Identifies the sandbox: no two have the same value, also under one id.
+    /// Identifies the sandbox: no two sandboxes have the same value, not even under one id.
     pub(crate) claim: String,
     /// The number of places that the sandbox has had.
     pub(crate) generation: u32,
-    /// The Pod or the directory, for people.
+    /// The Pod or the directory, for messages.
     pub(crate) name: String,
     /// A sentence that names the command to read the guest's log.
     pub(crate) hint: String,
-    /// As recorded when the sandbox was created.
+    /// The time to live that was recorded when the sandbox was created.
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     /// Whether its guest was bound before.
@@ -170,7 +172,7 @@ pub(crate) struct Place {
     pub(crate) annotations: Vec<AnnotationChange>,
     /// The directories to use in a place that was not made for our guest.
     pub(crate) dirs: Option<Dirs>,
-    /// The loss of an earlier generation that no caller has been told of.
+    /// The loss of an earlier generation that was not reported to a caller.
     pub(crate) lost: Option<Lost>,
 }
 
@@ -184,9 +186,9 @@ pub(crate) struct Lost {
 /// The directories of commands in a place that was not made for our guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Dirs {
-    /// Where commands start. If empty, the stock runtime decides.
+    /// The directory in which commands start. If empty, the stock runtime decides.
     pub(crate) working_dir: String,
-    /// The home directory. None is the usual one, which a stock runtime may replace.
+    /// The home directory. None: the usual one, which a stock runtime may replace.
     pub(crate) home: Option<String>,
 }
 
@@ -208,21 +210,21 @@ impl PolicyHash {
 /// An annotation to write on an anchor. None removes it.
 pub(crate) type AnnotationChange = (&'static str, Option<String>);
 
-/// What a caller has to do with a new place.
+/// The task of a caller that has a new place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Setup {
-    /// Set it up within the time that was asked for, and then call [`Backend::record_bound`].
+    /// The caller sets the place up within its limit, and then calls [`Backend::record_bound`].
     Ours,
-    /// Nothing: another caller has set it up.
+    /// The caller has nothing to do: another caller has set the place up.
     Done,
 }
 
-/// Which sandboxes to list.
+/// A selection of sandboxes to list.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) limit: u32,
-    /// The cursor of the page before.
+    /// The cursor of the previous page.
     pub(crate) cursor: Option<String>,
 }
 
@@ -233,7 +235,7 @@ pub(crate) struct Page {
     pub(crate) cursor: Option<String>,
 }
 
-/// What is recorded of a sandbox. The guest is not asked.
+/// The record of a sandbox. It is read without a call to the guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) id: SandboxId,
@@ -242,16 +244,16 @@ pub(crate) struct Record {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) generation: u32,
-    /// When its current place was made.
+    /// The time at which its current place was created.
     pub(crate) made_at: Option<SystemTime>,
-    /// When it was handed out. None while it is being created.
+    /// The time at which it was handed out. None while it is being created.
     pub(crate) created_at: Option<SystemTime>,
     pub(crate) last_activity: Option<SystemTime>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) place_state: PlaceState,
-    /// How the guest was delivered, and why no better delivery was possible. None if that is unknown or there is one
-    /// only.
+    /// The delivery of the guest, and why no better delivery was possible. None if that is unknown or there is only
+    /// one delivery.
     pub(crate) guest: Option<(GuestDelivery, Option<String>)>,
     /// Changes with every change of the sandbox.
     pub(crate) version: String,
@@ -260,7 +262,7 @@ pub(crate) struct Record {
 /// The state of a sandbox's place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PlaceState {
-    /// It exists or is being made.
+    /// It exists or is being created.
     Alive,
     /// It waits in a warm pool.
     Warm,

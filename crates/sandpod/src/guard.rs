@@ -1,9 +1,9 @@
 //! The guard around a sandbox: its policy, the audit, spans and counters.
 //!
-//! A [`Sandbox`] has every operation of the client. Each takes the same steps: the policy checks the text of paths and commands
-//! ([`policy`], [`paths`], [`commands`]), the audit records the intent, the call is sent with the bounds that the guest
-//! enforces, and the audit records the outcome ([`watch`]). Only the guest's checks are enforcement; those here give clear
-//! answers.
+//! A [`Sandbox`] has every operation of the client. Each takes the same steps: the policy checks the text of paths and
+//! commands ([`policy`], [`paths`], [`commands`]), the audit records the intent, the call is sent with the bounds that
+//! the guest enforces, and the audit records the outcome ([`watch`]). Only the guest enforces a policy; the checks
+//! here return clear errors early.
 
 mod commands;
 mod loss;
@@ -22,6 +22,6 @@ pub use self::operation::Operation;
 pub use self::paths::Traversal;
 pub use self::policy::{Checked, DenyScope, SandboxPolicy};
 pub use self::process::{Process, ProcessInfo};
-pub(crate) use self::rules::Layer;
+pub(crate) use self::rules::PolicyLayer;
 pub use self::sandbox::Sandbox;
 pub(crate) use self::watch::{Intent, watch};

@@ -47,6 +47,7 @@ const MAX_TRIES: usize = 3;
 const PAGE: u32 = 100;
 /// The time that `close` waits for background writes.
 const CLOSING_LIMIT: Duration = Duration::from_secs(5);
+
 /// Creates sandboxes, finds them again and deletes them. It has no list of its own: all state is in the cluster.
 ///
 /// Every future may be dropped at any time; the creation of a sandbox is rolled back then.
@@ -80,8 +81,8 @@ pub(crate) struct Defaults {
     pub(crate) policy: Option<SandboxPolicy>,
 }
 
-/// A sandbox that was handed out. It never recreates itself: once its place is gone, each call fails. If an earlier place was
-/// lost, the first call reports that, in any process: [`Sandbox`].
+/// A sandbox that was handed out. It never recreates itself: once its place is gone, each call fails. If an earlier
+/// place was lost, the first call reports that, in any process: [`Sandbox`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SandboxHandle {
@@ -182,20 +183,20 @@ impl Provider {
         Self { backend, defaults, audit: None, tasks: TaskTracker::new() }
     }
 
-    /// The same provider with another audit, which records all of its operations and those of its sandboxes. It replaces the
-    /// audit of the configuration.
+    /// Returns the same provider with another audit, which replaces the audit of the configuration. It records all
+    /// operations of the provider and of its sandboxes.
     #[must_use]
     pub fn with_audit(self, audit: Audit) -> Self {
         Self { audit: Some(audit), ..self }
     }
 
-    /// The counters of this process for the operations of all providers.
+    /// Returns the counters of this process for the operations of all providers.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::now()
     }
 
-    /// The audit that records all operations, if there is one.
+    /// Returns the audit that records all operations, if any.
     #[must_use]
     pub fn audit(&self) -> Option<&Audit> {
         self.audit.as_ref()
@@ -215,7 +216,8 @@ impl Provider {
     /// Finds the requested sandbox, or creates one.
     ///
     /// A sandbox whose place is lost gets a new one under the same id, with the next generation, unless
-    /// [`SandboxRequest::on_lost`] says otherwise. The returned id differs from the requested one if no such sandbox existed.
+    /// [`SandboxRequest::on_lost`] says otherwise. The returned id differs from the requested one if no such sandbox
+    /// existed.
     pub async fn get_or_create(&self, request: SandboxRequest) -> Result<SandboxHandle> {
         let id = request.id.clone().unwrap_or_default();
         let named = |handle: &SandboxHandle, event: &mut AuditEvent| event.sandbox = handle.id.to_string();
@@ -233,8 +235,8 @@ impl Provider {
         self.watched(Operation::Reconnect, id, found, |_, _| ()).await
     }
 
-    /// Uses the sandbox of an existing `SandboxClaim` in the configuration's namespace. Only in agent-sandbox mode; a template
-    /// is not needed.
+    /// Uses the sandbox of an existing `SandboxClaim` in the configuration's namespace. Only in agent-sandbox mode; a
+    /// template is not needed.
     ///
     /// The creator of the claim keeps its ownership: sandpod writes nothing on it, no cleanup deletes it, and
     /// [`delete`](Self::delete) is an error. A claim that sandpod created is reconnected to.
@@ -266,8 +268,8 @@ impl Provider {
         self.watched(Operation::Info, id, found, |_, _| ()).await
     }
 
-    /// Returns one page of sandboxes; a page before the last one is never empty. Pods that wait in warm pools of the namespace
-    /// come last, as [`Status::Warm`], with their names as ids.
+    /// Returns one page of sandboxes; a page before the last one is never empty. Pods that wait in warm pools of the
+    /// namespace come last, as [`Status::Warm`], with their names as ids.
     pub async fn list(&self, options: ListOptions) -> Result<SandboxPage> {
         self.watched(Operation::ListSandboxes, "", Box::pin(self.page(options)), |_, _| ()).await
     }
@@ -288,20 +290,21 @@ impl Provider {
         }
     }
 
-    /// Deletes the sandbox `id` with all of its objects. Deleting a sandbox that does not exist succeeds. It returns when all
-    /// objects are gone, or without `wait` when the cluster has accepted the deletion.
+    /// Deletes the sandbox `id` with all of its objects. Deleting a sandbox that does not exist succeeds. It returns
+    /// when all objects are gone, or without `wait` when the cluster has accepted the deletion.
     pub async fn delete(&self, id: &str, wait: bool) -> Result<()> {
         let deleted = async { self.backend.delete(&id.parse()?, wait).await };
         self.watched(Operation::Remove, id, deleted, |(), _| ()).await
     }
 
-    /// Deletes expired sandboxes, the objects of abandoned creations, and warm pools that no process has maintained for ten
-    /// minutes.
+    /// Deletes expired sandboxes, the objects of abandoned creations, and warm pools that no process has maintained
+    /// for ten minutes.
     ///
-    /// `max_idle` replaces each sandbox's own idle time to live. The record of the last use is written at most once a minute
-    /// for a sandbox without such a time, so where the record is not decisive, the guest is asked: a sandbox that was used
-    /// within `max_idle`, or runs a command, stays. If the guest cannot be asked, the possible delay of the record is added to
-    /// `max_idle`. With a `max_idle` of zero no guest is asked, and every sandbox that does not change meanwhile is deleted.
+    /// `max_idle` replaces each sandbox's own idle time to live. The record of the last use is written at most once a
+    /// minute for a sandbox without such a time, so where the record is not decisive, the guest is asked: a sandbox
+    /// that was used within `max_idle`, or runs a command, stays. If the guest cannot be asked, the possible delay of
+    /// the record is added to `max_idle`. With a `max_idle` of zero no guest is asked, and every sandbox that does not
+    /// change meanwhile is deleted.
     pub async fn cleanup(&self, max_idle: Option<Duration>) -> Result<CleanupResult> {
         self.watched(Operation::Cleanup, "", Box::pin(self.clean(max_idle)), |_, _| ()).await
     }
@@ -315,8 +318,8 @@ impl Provider {
         Ok(result)
     }
 
-    /// Removes the objects that sandboxes share: in a cluster the guest's `ConfigMaps`, the cache of image properties and the
-    /// deny-all policy. Returns their names as `kind/name`. It is an error while a sandbox exists.
+    /// Removes the objects that sandboxes share: in a cluster the guest's `ConfigMaps`, the cache of image properties
+    /// and the deny-all policy. Returns their names as `kind/name`. It is an error while a sandbox exists.
     pub async fn clear(&self) -> Result<Vec<String>> {
         self.watched(Operation::Clear, "", self.backend.delete_shared_objects(), |_, _| ()).await
     }
@@ -326,25 +329,25 @@ impl Provider {
         self.watched(Operation::Extend, id, Box::pin(self.give_time(id, ttl)), |(), _| ()).await
     }
 
-    /// Deletes the Pod of the sandbox `id` and keeps its volumes ([`SandboxInfo::durable_dirs`]) and its id. It returns when
-    /// the Pod is gone. Only in agent-sandbox mode; suspending a suspended sandbox succeeds.
+    /// Deletes the Pod of the sandbox `id` and keeps its volumes ([`SandboxInfo::durable_dirs`]) and its id. It
+    /// returns when the Pod is gone. Only in agent-sandbox mode; suspending a suspended sandbox succeeds.
     ///
-    /// If the workspace is not on a volume, the call fails with the names of the directories that would be lost, unless `force`
-    /// is set.
+    /// If the workspace is not on a volume, the call fails with the names of the directories that would be lost,
+    /// unless `force` is set.
     ///
-    /// While the sandbox is suspended, every call on it fails with that reason, its idle time to live does not run, and its
-    /// `ttl` continues.
+    /// While the sandbox is suspended, every call on it fails with that reason, its idle time to live does not run,
+    /// and its `ttl` continues.
     pub async fn suspend(&self, id: &str, force: bool) -> Result<()> {
         let suspended = Box::pin(async { self.backend.suspend(&id.parse()?, force).await });
         self.watched(Operation::Suspend, id, suspended, |(), _| ()).await
     }
 
-    /// Gives the suspended sandbox of the request's id a Pod and hands it out, with the next generation. Processes and files
-    /// outside of its volumes are gone, a setup script runs again, and its times to live start again. A sandbox that is not
-    /// suspended is handed out as it is.
+    /// Gives the suspended sandbox of the request's id a Pod and hands it out, with the next generation. Processes and
+    /// files outside of its volumes are gone, a setup script runs again, and its times to live start again. A sandbox
+    /// that is not suspended is handed out as it is.
     ///
-    /// The request's environment and policy are bound again, because no object of the cluster holds them; a sandbox that had a
-    /// policy of its own is resumed only with one. Its labels and times do not change.
+    /// The request's environment and policy are bound again, because no object of the cluster holds them; a sandbox
+    /// that had a policy of its own is resumed only with one. Its labels and times do not change.
     ///
     /// ```no_run
     /// # async fn example(provider: sandpod::Provider) -> sandpod::Result<()> {
@@ -370,7 +373,7 @@ impl Provider {
         check_time("ttl", Some(ttl))?;
         let id: SandboxId = id.parse()?;
         let made = self.backend.attach(&id, OnLost::Error).await?.ok_or_else(|| not_found(&id))?;
-        // The record first: a cleanup would delete a guest that ends later than its record.
+        // The record is written first: a cleanup deletes a sandbox by its record, even if its guest would end later.
         self.record_ttl(&made.place, ttl).await?;
         let sandbox = ClientSandbox::new(Connection::new(made.dialer, Options::default()));
         let extended = sandbox.extend(&made.place.claim, ttl).await;
@@ -416,9 +419,10 @@ impl Provider {
         self.watched(Operation::PoolStatus, "", self.backend.pool_status(), |_, _| ()).await
     }
 
-    /// Stops the background tasks of this provider and its clones: filling the warm pool, which another process may take over.
-    /// Sandboxes stay, and so do the pool's Pods, until a cleanup deletes a pool that no process has maintained for ten
-    /// minutes. Dropping the last clone and the sandboxes that it handed out has the same effect a little later.
+    /// Stops the background tasks of this provider and its clones: filling the warm pool, which another process may
+    /// take over. Sandboxes stay, and so do the pool's Pods, until a cleanup deletes a pool that no process has
+    /// maintained for ten minutes. Dropping the last clone and the sandboxes that it handed out has the same effect a
+    /// little later.
     pub async fn close(&self) {
         self.tasks.close();
         // An unreachable API server must not delay the end of the process.
@@ -447,7 +451,7 @@ mod tests {
     use super::*;
     use crate::backend::{CreateSpec, Page, Provisioned, Record, Setup};
 
-    /// What each backend must have, and no more.
+    /// A backend with the required methods only.
     #[derive(Clone)]
     struct Least;
 
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_time_to_live_that_no_calendar_has_is_refused_before_anything_is_done() {
+    async fn invalid_time_to_live_is_rejected_before_any_request() {
         let provider = Provider::new(Least, Defaults::default());
         let request = SandboxRequest::default();
         let (none, endless) = (Some(Duration::ZERO), Some(Duration::MAX));
@@ -518,13 +522,13 @@ mod tests {
                 "idle_ttl is 0.",
             ),
         ] {
-            let error = error.expect("it is refused");
+            let error = error.expect("it is rejected");
             assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidInput, said));
         }
     }
 
     #[tokio::test]
-    async fn who_has_let_go_of_a_sandbox_does_not_keep_its_backend() {
+    async fn dropped_activity_releases_its_backend() {
         let backend: Arc<dyn Backend> = Arc::new(Least);
         let activity = Activity::new(backend.clone(), "a".parse().unwrap(), String::new(), None);
         activity.start(true);
@@ -534,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_agent_sandbox_mode_adopts_suspends_and_resumes_and_the_others_say_so() {
+    async fn other_modes_reject_adopt_suspend_and_resume() {
         let provider = Provider::new(Least, Defaults::default());
         let refused = [
             provider.adopt("a").await.unwrap_err(),
@@ -548,7 +552,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_sandboxes_are_deleted_side_by_side_and_the_deadline_names_what_is_left() {
+    async fn sandboxes_are_deleted_concurrently_and_the_deadline_names_the_rest() {
         let provider = Provider::new(Least, Defaults::default());
         let names = (0..60).map(|n| format!("a{n}")).chain(["denied".to_owned(), "endless".to_owned()]);
         let ids: Vec<SandboxId> = names.map(|name| name.parse().unwrap()).collect();

@@ -8,13 +8,13 @@ use tokio::time::timeout;
 
 use crate::{Audit, AuditSink, Config, DeletionResult, Provider, Result, SandboxId};
 
-/// The time that [`LazyProvider::flush_audit`] waits at most.
+/// The time limit of [`LazyProvider::flush_audit`].
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
 /// A provider that reads its kubeconfig, which may run a program, with its first call.
 pub struct LazyProvider {
     config: Config,
-    /// Takes the place of the audit of the configuration.
+    /// Replaces the audit of the configuration.
     audit: Option<Audit>,
     provider: OnceCell<Provider>,
 }
@@ -29,13 +29,13 @@ impl LazyProvider {
         Ok(Self { config, audit, provider: OnceCell::new() })
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The provider, which the first call opens. After an error the next call tries again.
+    /// Returns the provider, which the first call opens. After an error the next call retries.
     pub async fn get(&self) -> Result<&Provider> {
         let open = || async {
             let provider = Provider::open(self.config.clone()).await?;

@@ -1,4 +1,4 @@
-//! Outputs that are too long for a conversation: a file keeps them, and a model gets their first and last lines.
+//! Outputs that are too long for a conversation. A file keeps the output, and the model gets its first and last lines.
 
 /// The number of bytes of one output that the guest keeps.
 pub const MAX_CAPTURE_BYTES: u64 = 7 << 20;
@@ -19,13 +19,13 @@ pub struct Preview {
     pub has_marker: bool,
 }
 
-/// The number of bytes to capture when the caller asks for `max_bytes`, if it does.
+/// Returns the number of bytes to capture: `max_bytes` if it is set, up to the guest's limit.
 #[must_use]
 pub fn capture_limit(max_bytes: Option<u64>) -> u64 {
     max_bytes.filter(|max_bytes| *max_bytes > 0).unwrap_or(MAX_CAPTURE_BYTES).min(MAX_CAPTURE_BYTES)
 }
 
-/// The output for a result without a file; none: it fits as it is.
+/// Returns the start of an output that is too long for a result. None if the output fits.
 #[must_use]
 pub fn truncated(output: &str) -> Option<&str> {
     let is_boundary = |end: &usize| output.is_char_boundary(*end);
@@ -33,7 +33,7 @@ pub fn truncated(output: &str) -> Option<&str> {
     Some(&output[..end])
 }
 
-/// The first and last lines of a captured output.
+/// Returns the first and last lines of a captured output.
 #[must_use]
 pub fn preview(output: &str) -> Preview {
     let content = output.as_bytes();
@@ -50,7 +50,7 @@ pub fn preview(output: &str) -> Preview {
     Preview { text, has_marker: true }
 }
 
-/// Where each line ends. A carriage return without a newline ends one, and so does the end of the output.
+/// Returns the end of each line. A carriage return without a newline ends a line, and so does the end of the output.
 fn line_ends(content: &[u8]) -> Vec<usize> {
     let is_end = |at: usize| match content[at] {
         b'\n' => true,
@@ -60,7 +60,7 @@ fn line_ends(content: &[u8]) -> Vec<usize> {
     (0..content.len()).filter(|at| is_end(*at)).map(|at| at + 1).collect()
 }
 
-/// A part of the output as text that ends with a newline, even if its last line is cut.
+/// Converts a part of the output to text that ends with a newline, even if its last line is cut.
 fn whole_line(part: &[u8]) -> String {
     let text = String::from_utf8_lossy(part).into_owned();
     if text.ends_with('\n') { text } else { text + "\n" }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preview_shows_the_first_and_the_last_lines() {
+    fn preview_shows_the_first_and_last_lines() {
         let lines = (1..=20).map(|number| number.to_string()).collect::<Vec<_>>().join("\n") + "\n";
         let preview = preview(&lines);
         assert_eq!(preview.text, "1\n2\n3\n4\n5\n... [10 lines truncated] ...\n16\n17\n18\n19\n20\n");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_of_few_long_lines_shows_their_beginning() {
+    fn preview_of_few_long_lines_shows_their_start() {
         let preview = preview(&"é".repeat(5000));
         assert_eq!(
             preview.text,
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_cut_between_characters_and_a_short_one_not_at_all() {
+    fn long_output_is_cut_at_a_character_boundary() {
         assert_eq!(truncated("short"), None);
         let long = format!("a{}", "é".repeat(MAX_INLINE_BYTES));
         assert_eq!(truncated(&long).map(str::len), Some(MAX_INLINE_BYTES - 1));
     }
 
     #[test]
-    fn no_more_is_captured_than_the_guest_keeps() {
+    fn capture_limit_never_exceeds_that_of_the_guest() {
         assert_eq!(capture_limit(None), MAX_CAPTURE_BYTES);
         assert_eq!(capture_limit(Some(u64::MAX)), MAX_CAPTURE_BYTES);
         assert_eq!(capture_limit(Some(10)), 10);

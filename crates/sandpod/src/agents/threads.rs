@@ -17,7 +17,7 @@ pub const THREAD_LABEL: &str = "thread-id";
 pub const SCOPE_LABEL: &str = "scope";
 /// The time in which a process deletes its sandboxes by default: Kubernetes gives a Pod 30 s to end.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
-/// A place that no sandbox has.
+/// The name of a place that no sandbox has.
 const NO_PLACE: &str = "";
 
 /// The properties of a thread's new sandbox.
@@ -25,11 +25,11 @@ const NO_PLACE: &str = "";
 pub struct ThreadLife {
     /// Labels beside those of the configuration.
     pub labels: BTreeMap<String, String>,
-    /// The time after which it is deleted; none: as the configuration says.
+    /// Time after creation at which it is deleted. None: as configured.
     pub ttl: Option<Duration>,
-    /// The time without a call after which it is deleted; none: as the configuration says.
+    /// Time without a call after which it is deleted. None: as configured.
     pub idle_ttl: Option<Duration>,
-    /// Whether a thread whose sandbox is lost gets another one.
+    /// Action if the thread's sandbox is lost.
     pub on_lost: OnLost,
 }
 
@@ -44,9 +44,9 @@ pub struct ThreadState {
 
 /// The sandboxes of a scope's threads.
 ///
-/// The id of a thread's sandbox follows from the scope and the thread, so every process finds the same one. A found sandbox
-/// is kept until it is lost; two calls that create one for a thread at the same time get the same one. If a thread gets
-/// another place than its conversation used last, the first call in it reports that the files are gone.
+/// The id of a thread's sandbox follows from the scope and the thread, so every process finds the same one. A found
+/// sandbox is kept until it is lost; two calls that create one for a thread at the same time get the same one. If a
+/// thread gets another place than its conversation used last, the first call in it reports that the files are gone.
 pub struct Threads {
     provider: Arc<LazyProvider>,
     scope: String,
@@ -59,39 +59,39 @@ struct Registry {
     known: HashMap<String, SandboxHandle>,
     /// The sandboxes that this process used, which it deletes when it shuts down.
     used: BTreeSet<SandboxId>,
-    /// The place that a conversation used last, until its sandbox is found; none: an unknown one.
+    /// The place that each conversation used last, until its sandbox is found. None: an unknown place.
     earlier: HashMap<String, Option<String>>,
-    /// Why the registry is closed, if it is.
+    /// The reason why the registry is closed, if it is.
     closed: Option<String>,
 }
 
 impl Threads {
-    /// An empty registry.
+    /// Creates an empty registry.
     pub fn new(provider: Arc<LazyProvider>, scope: impl Into<String>, life: ThreadLife) -> Self {
         Self { provider, scope: scope.into(), life, registry: Mutex::default() }
     }
 
-    /// The scope that all its sandboxes have.
+    /// Returns the scope of all its sandboxes.
     #[must_use]
     pub fn scope(&self) -> &str {
         &self.scope
     }
 
-    /// The id of a thread's sandbox, whether it exists or not.
+    /// Returns the id of a thread's sandbox, whether it exists or not.
     #[must_use]
     pub fn id_of(&self, thread: &str) -> SandboxId {
         let known = self.registry().known.get(thread).map(|handle| handle.id.clone());
         known.unwrap_or_else(|| self.own_id(thread))
     }
 
-    /// The sandbox that this process has found for the thread.
+    /// Returns the sandbox that this process has found for the thread.
     #[must_use]
     pub fn known(&self, thread: &str) -> Option<SandboxHandle> {
         self.registry().known.get(thread).cloned()
     }
 
-    /// The state to write into the thread's conversation, if the thread has a sandbox. The place is left out while a loss of
-    /// files is not reported: the next process reports it then.
+    /// Returns the state to write into the thread's conversation, if the thread has a sandbox. The place is left out
+    /// while a loss of files is not reported, so that the next process reports it.
     #[must_use]
     pub fn state(&self, thread: &str) -> Option<ThreadState> {
         let handle = self.known(thread)?;
@@ -161,8 +161,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Removes the thread's entry, whose sandbox is gone: the next call gets another one and reports the loss. Where lost
-    /// sandboxes are not replaced it is kept, because each of its calls reports the loss.
+    /// Removes the thread's entry, whose sandbox is gone: the next call gets another one and reports the loss. Where
+    /// lost sandboxes are not replaced it is kept, because each of its calls reports the loss.
     pub fn lose(&self, thread: &str) {
         if self.life.on_lost != OnLost::Recreate {
             return;
@@ -195,7 +195,7 @@ impl Threads {
         Some(known.id)
     }
 
-    /// Closes the registry, whose calls fail from now on with the message `why`: the sandboxes that this process used.
+    /// Closes the registry and returns the sandboxes that this process used. Later calls fail with the message `why`.
     pub fn close(&self, why: impl Into<String>) -> Vec<SandboxId> {
         let mut registry = self.registry();
         registry.closed = Some(why.into());
@@ -203,8 +203,8 @@ impl Threads {
         std::mem::take(&mut registry.used).into_iter().collect()
     }
 
-    /// Deletes sandboxes, and with `all` every other one of the scope. Sandboxes that are left after `within` are named in
-    /// the error and count as used again.
+    /// Deletes sandboxes, and with `all` every other sandbox of the scope. The error names the sandboxes that are left
+    /// after `within`, and they count as used again.
     pub async fn delete(&self, ids: Vec<SandboxId>, all: bool, within: Duration) -> Result<()> {
         let labels = all.then(|| BTreeMap::from([(SCOPE_LABEL.to_owned(), self.scope.clone())]));
         let result = self.provider.delete_all(ids, labels, within).await?;

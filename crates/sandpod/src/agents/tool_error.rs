@@ -1,7 +1,7 @@
 //! The texts that an agent's tools return for errors.
 //!
-//! They are those of Deep Agents' own sandboxes: models are trained on them, and its middleware compares some. Python and
-//! JavaScript have different ones in places.
+//! They equal the texts of Deep Agents' own sandboxes: models are trained on these texts, and its middleware compares
+//! some of them. Some texts differ between Python and JavaScript.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use sandpod_client::{Error, Retry, errors};
 /// The exit code of a command that never started.
 const NEVER_STARTED: i32 = 125;
 
-/// The language whose Deep Agents get the texts.
+/// The language of the Deep Agents package that receives the texts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Surface {
     /// `deepagents` of Python.
@@ -30,25 +30,25 @@ pub struct ToolError<'a> {
 }
 
 impl<'a> ToolError<'a> {
-    /// The error with this code and message, as a binding's exception has them.
+    /// Creates an error with the code and the message of a binding's exception.
     pub fn new(surface: Surface, code: impl Into<Cow<'a, str>>, message: impl Into<Cow<'a, str>>) -> Self {
         Self { surface, code: code.into(), message: message.into() }
     }
 
-    /// The error of a call.
+    /// Creates the error of a call.
     #[must_use]
     pub fn of(surface: Surface, error: &Error) -> Self {
         Self::new(surface, error.code(), error.to_string())
     }
 
-    /// The exit code of a command without a result: none if the command may have run.
+    /// Returns the exit code of a command without a result. None if the command may have run.
     #[must_use]
     pub fn exit_code(&self) -> Option<i32> {
         let may_have_run = errors::of_code(&self.code).is_some_and(|row| row.retry == Retry::CheckFirst);
         (!may_have_run).then_some(NEVER_STARTED)
     }
 
-    /// The error of a read, which shows binary files of at most `max_binary_bytes`.
+    /// Returns the text for a failed read, which shows binary files of at most `max_binary_bytes`.
     #[must_use]
     pub fn read(&self, path: &str, max_binary_bytes: u64) -> String {
         let reason = match (&*self.code, self.surface) {
@@ -75,7 +75,7 @@ impl<'a> ToolError<'a> {
         format!("File '{path}': {reason}")
     }
 
-    /// The error of a write.
+    /// Returns the text for a failed write.
     #[must_use]
     pub fn write(&self, path: &str) -> String {
         match self.surface {
@@ -85,7 +85,7 @@ impl<'a> ToolError<'a> {
         }
     }
 
-    /// The error of an edit that looks for the text `old`.
+    /// Returns the text for a failed edit, which searched for the text `old`.
     #[must_use]
     pub fn edit(&self, path: &str, old: &str) -> String {
         match (&*self.code, self.surface) {
@@ -112,7 +112,7 @@ impl<'a> ToolError<'a> {
         }
     }
 
-    /// The error of a deletion.
+    /// Returns the text for a failed deletion.
     #[must_use]
     pub fn delete(&self, path: &str) -> String {
         match &*self.code {
@@ -122,13 +122,13 @@ impl<'a> ToolError<'a> {
         }
     }
 
-    /// The error of a directory's list, or of a search for text below `path`.
+    /// Returns the text for a failed list of a directory, or for a failed text search below `path`.
     #[must_use]
     pub fn list(&self, path: &str) -> String {
         self.below(path).unwrap_or_else(|| format!("Path '{path}': {}", self.message))
     }
 
-    /// The error of a search for names below `root`.
+    /// Returns the text for a failed search for names below `root`.
     #[must_use]
     pub fn glob(&self, root: &str) -> String {
         let reason = match (&*self.code, self.surface) {
@@ -140,7 +140,7 @@ impl<'a> ToolError<'a> {
         self.below(root).unwrap_or_else(|| format!("Path '{root}': {reason}"))
     }
 
-    /// The error of one transferred file: one of Deep Agents' codes where one fits.
+    /// Returns the error of one transferred file: one of Deep Agents' codes if one fits.
     #[must_use]
     pub fn transfer(&self) -> String {
         match (&*self.code, self.surface) {
@@ -150,7 +150,7 @@ impl<'a> ToolError<'a> {
         }
     }
 
-    /// The error of a call below a path, where it has a text of its own.
+    /// Returns the text for a failed call below a path, if there is a specific text.
     fn below(&self, path: &str) -> Option<String> {
         Some(match (&*self.code, self.surface) {
             ("path_escapes" | "replaced", _) => self.message(),
@@ -164,7 +164,7 @@ impl<'a> ToolError<'a> {
         })
     }
 
-    /// Deep Agents' code for the error of a file, or else the message.
+    /// Returns Deep Agents' code for a file error, or else the message.
     fn file_code(&self) -> String {
         match &*self.code {
             "not_found" => "file_not_found",
@@ -176,7 +176,8 @@ impl<'a> ToolError<'a> {
         .to_owned()
     }
 
-    /// Whether the message is a sentence of its own: nothing was done, because of a policy or a loss of all files.
+    /// Returns whether the message is a complete sentence: nothing was done because of a policy or a loss of all
+    /// files.
     fn is_refusal(&self) -> bool {
         matches!(&*self.code, "policy" | "path_escapes" | "replaced")
     }
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_has_the_text_that_each_tool_of_deep_agents_has_for_it() {
+    fn missing_file_has_the_text_of_each_deep_agents_tool() {
         let error = python("not_found");
         assert_eq!(error.read("/f", 1), "File '/f': file_not_found");
         assert_eq!(error.write("/f"), "Failed to write file '/f': file_not_found");
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_the_message_alone() {
+    fn refusal_is_the_message_alone() {
         for code in ["policy", "path_escapes", "replaced"] {
             let error = python(code);
             let texts = [error.read("/f", 1), error.write("/f"), error.edit("/f", "x"), error.delete("/f")];
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_error_keeps_its_message() {
+    fn unknown_error_keeps_its_message() {
         let error = python("corrupt");
         assert_eq!(error.glob("/"), "Path '/': internal_error: why");
         assert_eq!(error.edit("/f", "x"), "Error editing file '/f': why");
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_may_have_run_has_no_exit_code() {
+    fn command_that_may_have_run_has_no_exit_code() {
         for code in ["deadline_exceeded", "gone", "lost", "outcome_unknown", "protocol", "stalled"] {
             assert_eq!(python(code).exit_code(), None, "{code}");
         }

@@ -1,4 +1,4 @@
-//! The audit that a configuration names.
+//! The audit of a configuration.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct AuditConfig {
 }
 
 impl AuditConfig {
-    /// Starts the audit of the configuration with `more` as a further sink; none: there is no sink.
+    /// Starts the audit with the configured sinks and `more`. None if there is no sink.
     pub fn with(&self, more: Option<Box<dyn AuditSink>>) -> Result<Option<Audit>> {
         let mut sinks: Vec<Box<dyn AuditSink>> = more.into_iter().collect();
         if let Some(path) = &self.file {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::guard::Operation;
 
-/// The intent or the outcome of an operation. Each operation has both, with one `id`; if its future is dropped, the outcome is
-/// `cancelled`.
+/// The intent or the outcome of an operation. Each operation has both, with one `id`; if its future is dropped, the
+/// outcome is `cancelled`.
 ///
 /// Events hold paths and commands, but no contents, outputs, environments or tokens.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -72,7 +72,7 @@ pub enum Decision {
 }
 
 impl AuditEvent {
-    /// The intent of an operation.
+    /// Creates the intent of an operation.
     pub(crate) fn intent(operation: Operation, sandbox: &str, targets: Vec<String>) -> Self {
         Self {
             time: now(),
@@ -92,7 +92,7 @@ impl AuditEvent {
         }
     }
 
-    /// The outcome of the operation after this time.
+    /// Creates the outcome of the operation, with its duration.
     pub(crate) fn outcome(&self, took: Duration) -> Self {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         Self { time: now(), phase: Phase::Outcome, duration_us: Some(took), ..self.clone() }
@@ -108,7 +108,7 @@ fn now() -> String {
     Timestamp::try_from(SystemTime::now()).map(|time| format!("{time:.6}")).unwrap_or_default()
 }
 
-/// Ids must be different, not secret.
+/// Returns a random number for an id, which must be unique but not secret.
 pub(super) fn random() -> u64 {
     fastrand::u64(..)
 }

@@ -1,8 +1,9 @@
 //! An audit file: one line of JSON for each event, in a hash chain.
 //!
-//! Each line holds the hash of the line before it and its own, so a line that is changed, removed or moved breaks the chain.
-//! Lines removed from the end do not break it: the file's head, its length and last hash, is stored beside the file and reveals
-//! them. A writer of both files can forge the history; to prevent that, store heads elsewhere ([`AuditHead`]).
+//! Each line holds the hash of the line before it and its own, so a line that is changed, removed or moved breaks the
+//! chain. Lines removed from the end do not break it: the file's head, its length and last hash, is stored beside the
+//! file and reveals them. A writer of both files can forge the history; to prevent that, store heads elsewhere
+//! ([`AuditHead`]).
 
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::{AuditEvent, AuditSink};
 use crate::{Error, ErrorKind, Result};
 
-/// The hash before the first line.
+/// The hash that precedes the first line.
 const NOTHING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// An upper bound for the length of a line.
 const MAX_LINE_BYTES: u64 = 16 << 20;
@@ -68,8 +69,8 @@ impl fmt::Display for Broken {
     }
 }
 
-/// One line: what was told, and how it hangs together with the line before. It is written in one way only, so that what
-/// is hashed is what is there, byte by byte.
+/// One line: an event, its hash, and the hash of the line before. The encoding is fixed, because the hash covers the
+/// bytes of the event.
 struct Line<'a> {
     previous: &'a str,
     hash: &'a str,
@@ -124,7 +125,7 @@ impl AuditFile {
         write_head(&self.path, &head)
     }
 
-    /// The end of the file. Complete lines of a writer that was killed before it wrote the head count.
+    /// Returns the end of the file, including complete lines of a writer that was killed before it wrote the head.
     fn current(&self) -> io::Result<AuditHead> {
         let known = read_head(&self.path)?.unwrap_or_default();
         let mut file = BufReader::new(&self.file);
@@ -153,8 +154,8 @@ impl Default for AuditHead {
     }
 }
 
-/// Reads an audit file and returns its end, or the first line that was changed, removed, moved or cut, or that is missing at
-/// the end. `expected` is a head that was stored elsewhere, which the chain must contain.
+/// Reads an audit file and returns its end, or the first line that was changed, removed, moved or cut, or that is
+/// missing at the end. `expected` is a head that was stored elsewhere, which the chain must contain.
 pub fn verify(path: &Path, expected: Option<&AuditHead>) -> Result<AuditHead> {
     let unreadable = |error: io::Error| {
         let message = format!("The audit file {} can't be read: {error}.", path.display());
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
     use crate::guard::Operation;
 
-    /// A file of ten events.
+    /// Writes a file of ten events.
     fn written(dir: &Path) -> PathBuf {
         let path = dir.join("audit.jsonl");
         let mut file = AuditFile::open(&path).unwrap();
@@ -276,7 +277,7 @@ mod tests {
         AuditEvent::intent(Operation::Write, "sp-1", vec![format!("/file-{number}")])
     }
 
-    /// What is found when the lines are changed so.
+    /// Returns the error of `verify` after a change of the lines.
     fn tampered(change: impl FnOnce(&mut Vec<String>)) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path());
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_whole_and_goes_on_after_a_restart() {
+    fn chain_is_valid_and_continues_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path());
         let head = verify(&path, None).unwrap();
@@ -300,31 +301,31 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_line_is_found() {
+    fn changed_line_is_found() {
         let error = tampered(|lines| lines[4] = lines[4].replace("file-4", "file-x"));
         assert!(error.contains("line 5: it was changed"), "{error}");
     }
 
     #[test]
-    fn a_removed_line_is_found() {
+    fn removed_line_is_found() {
         let error = tampered(|lines| drop(lines.remove(4)));
         assert!(error.contains("line 5: it does not follow"), "{error}");
     }
 
     #[test]
-    fn lines_in_another_order_are_found() {
+    fn reordered_lines_are_found() {
         let error = tampered(|lines| lines.swap(4, 5));
         assert!(error.contains("line 5: it does not follow"), "{error}");
     }
 
     #[test]
-    fn a_line_that_was_put_in_is_found() {
+    fn inserted_line_is_found() {
         let error = tampered(|lines| lines.insert(4, lines[3].clone()));
         assert!(error.contains("line 5: it does not follow"), "{error}");
     }
 
     #[test]
-    fn lines_missing_at_the_end_and_a_line_cut_in_two_are_found() {
+    fn missing_lines_at_the_end_and_a_cut_line_are_found() {
         let error = tampered(|lines| lines.truncate(7));
         assert!(error.contains("line 8: lines are missing"), "{error}");
         let error = tampered(|lines| lines[9].truncate(20));
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_history_is_found_by_a_head_that_was_kept_elsewhere() {
+    fn forged_history_is_found_with_a_head_stored_elsewhere() {
         let dir = tempfile::tempdir().unwrap();
         let head = verify(&written(dir.path()), None).unwrap();
         let other = tempfile::tempdir().unwrap();
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_added_to_a_file_that_was_changed() {
+    fn changed_file_is_not_appended_to() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path());
         let text = fs::read_to_string(&path).unwrap();
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn who_died_before_the_head_was_written_broke_nothing() {
+    fn writer_killed_before_it_wrote_the_head_breaks_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path());
         let older = fs::read(head_path(&path)).unwrap();
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn many_write_to_one_file_and_the_chain_holds() {
+    fn concurrent_writers_keep_the_chain_valid() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path());
         std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! Events, spans and metrics for an OpenTelemetry collector: OTLP over HTTP, in its JSON form.
 //!
-//! Every collector accepts the JSON form, and it needs no library. A collector is nearby (an agent on the node, a sidecar, a
-//! Service), so there is no TLS; it forwards the data with credentials of its own.
+//! Every collector accepts the JSON form, and it needs no library. A collector is nearby (an agent on the node, a
+//! sidecar, a Service), so there is no TLS; it forwards the data with credentials of its own.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -24,19 +24,20 @@ const METRICS_PERIOD: Duration = Duration::from_secs(10);
 /// An upper bound for the length of a status line.
 const MAX_STATUS_BYTES: u64 = 4096;
 
-/// A collector. Each event is a log record, each outcome a span as well, and with them come the process's metrics.
+/// Sends events to an OpenTelemetry collector. Each event is a log record, and each outcome is also a span. The
+/// process's metrics are sent with them.
 #[derive(Debug)]
 pub struct Otlp {
     /// Host and port.
     address: String,
-    /// What comes before `/v1/logs`.
+    /// The path before `/v1/logs`.
     path: String,
     began: u64,
     metrics_sent: Option<SystemTime>,
 }
 
 impl Otlp {
-    /// The collector at a URL such as `http://localhost:4318`.
+    /// Creates a sink for the collector at a URL such as `http://localhost:4318`.
     ///
     /// ```
     /// assert!(sandpod::Otlp::new("http://localhost:4318").is_ok());
@@ -81,7 +82,7 @@ impl Otlp {
         Err(failure)
     }
 
-    /// One request on a connection of its own: a collector is near, and there is nothing to keep alive.
+    /// Sends one request on a new connection. The collector is nearby, so keep-alive is not needed.
     fn post(&self, what: &str, body: &Value) -> io::Result<()> {
         let mut stream = self.connect()?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -251,7 +252,7 @@ fn metrics(now: &Metrics, began: u64, time: u64) -> Value {
     }] })
 }
 
-/// An operation's own.
+/// Derives a trace id from the operation's id.
 fn trace_id(event: &AuditEvent) -> String {
     HEXLOWER.encode(&Sha256::digest(&event.id)[..16])
 }
@@ -275,7 +276,8 @@ mod tests {
     use super::*;
     use crate::guard::Operation;
 
-    /// A collector that answers every request so, and what it is sent: paths and bodies.
+    /// Starts a collector that returns `answer` to every request. Returns its endpoint, and the paths and bodies that
+    /// it receives.
     fn collector(answer: &'static str) -> (String, mpsc::Receiver<(String, Value)>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}/otlp/", listener.local_addr().unwrap());
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_receives_events_as_logs_outcomes_as_spans_and_metrics() {
+    fn collector_receives_logs_spans_and_metrics() {
         let (endpoint, received) = collector("200 OK");
         crate::metrics::COUNTERS.count(
             Operation::Execute,
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_that_refuses_or_is_not_there_is_an_error() {
+    fn refusing_or_missing_collector_is_an_error() {
         let (endpoint, _received) = collector("503 Service Unavailable");
         let error = Otlp::new(&endpoint).unwrap().record(&[outcome()]).unwrap_err();
         assert!(error.contains("503"), "{error}");
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_can_not_be_used_is_refused() {
+    fn invalid_endpoints_are_rejected() {
         for endpoint in
             ["https://x", "localhost:4318", "http://", "http://user:pass@x", "http://a b", "http://a\r\nX: y"]
         {

@@ -1,4 +1,4 @@
-//! Deletes what a failed or cancelled call has made.
+//! Deletion of the objects that a failed or cancelled call has created.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long a caller waits for a rollback.
+/// The time that a caller waits for a rollback.
 const RUN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Work that runs unless it is disarmed. When it is dropped, it runs in a task of its own.
 pub(crate) struct Rollback {
-    /// Runs the work: a future can be dropped outside of every runtime.
+    /// The runtime of the work, because a future can be dropped outside of every runtime.
     runtime: Handle,
     work: Option<BoxFuture<'static, ()>>,
 }
@@ -41,12 +41,12 @@ impl Rollback {
         })
     }
 
-    /// Keeps what was made.
+    /// Drops the work, so that the created objects stay.
     pub(crate) fn disarm(mut self) {
         self.work = None;
     }
 
-    /// Runs now. If the caller is cancelled, or an outage takes long, it goes on in the background.
+    /// Runs the work now. If the caller is cancelled, or an outage takes long, the work continues in the background.
     pub(crate) async fn run(mut self) {
         let Some(task) = self.start() else { return };
         if let Ok(Err(_)) = timeout(RUN_LIMIT, task).await {

@@ -1,4 +1,4 @@
-//! A limit on how many sandboxes a process works at, to protect the API server and this machine.
+//! A limit on the number of sandboxes that a process works at, to protect the API server and this machine.
 //!
 //! Calls to the API server and binding a guest need a [`Slot`]. Waiting for a Pod to start does not, so a slow start
 //! delays no other sandbox.
@@ -49,7 +49,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn at_most_sixteen_sandboxes_are_worked_at_concurrently() {
-        // Not the process's own: other tests use that.
+        // A separate limiter, because other tests use that of the process.
         let slots = Slots::default();
         let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = |_| async {

@@ -1,8 +1,8 @@
-//! Which commands are refused before they are sent.
+//! The denylist of commands, which is checked before a command is sent.
 //!
-//! A guard rail, not a jail: it keeps an agent from what it was asked not to do, and tells it so. It can't keep code from
-//! anything: a variable, a script or another language gets around every rule on words. What must hold is held by the
-//! sandbox: its roots, its network, the Pod.
+//! [`CommandRules`] hold programs (`rm -rf`) and texts. They are a guard rail for agents and not a security boundary:
+//! a variable, a script or another language gets around every rule on words. The sandbox itself enforces limits: its
+//! roots, its network and the Pod.
 
 mod lines;
 
@@ -13,30 +13,30 @@ use sandpod_client::Command;
 use self::lines::{TooDeep, Words, commands};
 use crate::{Error, Result};
 
-/// How deep lines may be in lines (`sh -c "sh -c …"`).
+/// The maximum depth of command lines in command lines (`sh -c "sh -c …"`).
 const MAX_LINES: usize = 8;
-/// How many words of what a program runs are looked at.
+/// The number of words that are compared of a command that a runner starts.
 const RUN_WORDS: usize = 64;
-/// Programs that run what their arguments name, by rules of their own.
+/// Programs that run a command from their arguments.
 const RUNNERS: [&str; 23] = [
     "builtin", "busybox", "chroot", "command", "doas", "env", "exec", "find", "flock", "ionice", "nice",
     "nohup", "nsenter", "parallel", "setsid", "stdbuf", "strace", "sudo", "time", "timeout", "unshare",
     "watch", "xargs",
 ];
-/// Programs that take a line as an argument.
+/// Programs that accept a command line as an argument.
 const SHELLS: [&str; 9] = ["ash", "bash", "busybox", "dash", "ksh", "mksh", "sh", "su", "zsh"];
-/// Words of the shell's own before a command.
+/// Shell keywords that can precede a command.
 const KEYWORDS: [&str; 12] =
     ["!", "{", "}", "do", "elif", "else", "if", "then", "time", "until", "while", "coproc"];
 
-/// The rules on commands.
+/// A denylist of commands.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CommandRules {
     rules: Vec<Rule>,
     texts: Vec<String>,
 }
 
-/// A program with words that it must have to be refused.
+/// A program, and the words that a command must have to be denied.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Rule {
     text: String,
@@ -44,7 +44,8 @@ struct Rule {
 }
 
 impl CommandRules {
-    /// Rules such as `curl`, `rm -rf` and `git push`, and texts that a line must not hold.
+    /// Creates a denylist from rules such as `curl`, `rm -rf` and `git push`, and from texts that no command may
+    /// contain. A rule that is not the beginning of exactly one command is an error, and so is an empty text.
     ///
     /// ```
     /// use sandpod::CommandRules;
@@ -65,7 +66,7 @@ impl CommandRules {
         Ok(Self { rules, texts })
     }
 
-    /// The rule that refuses a command, if one does.
+    /// Returns the rule that denies the command, if any.
     #[must_use]
     pub fn denies(&self, command: &Command) -> Option<&str> {
         let text = match command {
@@ -88,7 +89,7 @@ impl CommandRules {
         let found = if depth < MAX_LINES { commands(line) } else { Err(TooDeep) };
         match found {
             Ok(commands) => commands.iter().find_map(|words| self.words(words, depth)),
-            // Nobody can say what it runs.
+            // A line that is too deep to parse is denied.
             Err(TooDeep) => Some("too deeply nested"),
         }
     }
@@ -106,7 +107,7 @@ impl CommandRules {
         if let Some(rule) = self.run(&words[1..]).filter(|_| is_runner) {
             return Some(rule);
         }
-        // Any argument of a shell may be a line.
+        // Any argument of a shell may be a command line.
         let is_shell = |word: &String| SHELLS.contains(&name_of(word));
         let shell = words.iter().position(is_shell).filter(|at| *at == 0 || is_runner)?;
         let arguments = words[shell + 1..].iter().filter(|word| !word.starts_with('-'));
@@ -117,8 +118,8 @@ impl CommandRules {
         self.rules.iter().find(|rule| rule.matches(words)).map(|rule| rule.text.as_str())
     }
 
-    /// What a runner runs may begin at any of its words. Of each a few more are looked at, so that a long line takes no
-    /// long time.
+    /// Checks each word of a runner's arguments as the beginning of a command. A limited number of words is compared
+    /// for each, so the time stays linear in the length of the line.
     fn run(&self, words: &[String]) -> Option<&str> {
         (0..words.len()).find_map(|start| self.rule(&words[start..words.len().min(start + RUN_WORDS)]))
     }
@@ -139,14 +140,14 @@ impl Rule {
         same && self.has_flags(&words[1..]) && self.has_arguments(&words[1..])
     }
 
-    /// `-rf` is also `-fr`, `-r -f` and `-rvf`.
+    /// Returns whether the command has all flag letters of the rule: `-rf` also matches `-fr`, `-r -f` and `-rvf`.
     fn has_flags(&self, words: &[String]) -> bool {
         let letters = |words: &[String]| words.iter().filter_map(|word| flags_of(word)).collect::<String>();
         let given = letters(words);
         letters(&self.words[1..]).chars().all(|letter| given.contains(letter))
     }
 
-    /// All others in their order, whatever is between them.
+    /// Returns whether the other words of the rule occur in their order, with any words between them.
     fn has_arguments(&self, words: &[String]) -> bool {
         let mut words = words.iter();
         let mut wanted = self.words[1..].iter().filter(|word| flags_of(word).is_none());
@@ -154,18 +155,18 @@ impl Rule {
     }
 }
 
-/// The letters of a word such as `-rf`.
+/// Returns the letters of a flag word such as `-rf`.
 fn flags_of(word: &str) -> Option<&str> {
     let letters = word.strip_prefix('-')?;
     (!letters.is_empty() && letters.chars().all(char::is_alphanumeric)).then_some(letters)
 }
 
-/// A program by its last name.
+/// Returns the last component of a program's path.
 fn name_of(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// A command without assignments and the shell's own words before it.
+/// Removes variable assignments and shell keywords before a command.
 fn without_prefixes(words: &[String]) -> &[String] {
     let is_prefix = |word: &String| {
         let name = word.split_once('=').map(|(name, _)| name.strip_suffix('+').unwrap_or(name));
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_refused_wherever_it_stands_and_however_it_is_written() {
+    fn denied_program_is_found_at_every_position_and_spelling() {
         for line in [
             "curl x",
             "/usr/bin/curl x",
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_command_is_not_refused() {
+    fn words_that_are_not_commands_are_allowed() {
         for line in [
             "echo curl",
             "grep curl file",
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_with_words_needs_all_of_them() {
+    fn rule_with_several_words_matches_only_if_all_are_present() {
         for line in
             ["rm -rf /", "rm  -rf /", "rm -fr x", "rm -r -f x", "rm -r x -f", "r\\m -rvf x", "/bin/rm -rf x"]
         {
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_without_a_shell_are_words_as_they_are() {
+    fn argv_without_a_shell_is_not_parsed_as_a_line() {
         let rules = CommandRules::new(&["curl"], &[] as &[&str]).unwrap();
         let argv = |words: &[&str]| Command::Argv(words.iter().map(|word| (*word).to_owned()).collect());
         assert!(rules.denies(&argv(&["/usr/bin/curl", "x"])).is_some());
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_nobody_can_read_is_refused_where_there_are_rules() {
+    fn too_deeply_nested_line_is_denied_if_there_are_rules() {
         let deep = "$(".repeat(1000);
         assert!(denied("curl", &deep));
         assert!(CommandRules::default().denies(&deep.as_str().into()).is_none());
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_takes_no_long_time() {
+    fn long_lines_are_checked_in_linear_time() {
         let long = "a b c; ".repeat(1 << 17);
         assert!(!denied("curl", &long));
         let quoted = format!("sh -c '{}'", "a 'b' ".repeat(1 << 16));
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_says_nothing_is_refused() {
+    fn empty_or_ambiguous_rules_are_rejected() {
         for rule in ["", "  ", "a; b", "# x"] {
             assert!(CommandRules::new(&[rule], &[] as &[&str]).is_err(), "{rule:?}");
         }

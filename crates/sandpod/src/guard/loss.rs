@@ -1,7 +1,7 @@
-//! The report that a sandbox lost its files: every first call carries it until a caller has it.
+//! The report that a sandbox lost its files. Calls carry it until it reaches a caller.
 //!
-//! A [`Loss`] belongs to a handle and its clones, and each clone reports it through a [`Reporter`]. The loss is recorded as
-//! reported only when a result with the report reaches its caller, so that a dropped call does not count.
+//! A [`Loss`] belongs to a handle and its clones, and each clone reports it through a [`Reporter`]. The loss is
+//! recorded as reported only when a result with the report reaches its caller, so a dropped call does not count.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use sandpod_client::{Error, Notice};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-/// Records on the sandbox's anchor that the loss was reported.
+/// A future that records on the sandbox's anchor that the loss was reported.
 pub(crate) type Record = BoxFuture<'static, ()>;
 
-/// What callers of a sandbox have to know before they go on, if anything.
+/// The loss that callers of a sandbox have not received yet, if any.
 pub(crate) struct Loss {
     state: Mutex<State>,
     tasks: TaskTracker,
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Loss {
-    /// `tasks` runs `record` when a caller has the notice. It needs a runtime.
+    /// Creates the state. `record` runs in `tasks` once a caller has the notice. Must be called in a tokio runtime.
     pub(crate) fn new(reported: Option<(Notice, Record)>, tasks: TaskTracker) -> Self {
         let (notice, record) = reported.unzip();
         Self { state: Mutex::new(State { notice, record }), tasks, runtime: Handle::current() }
@@ -43,7 +43,7 @@ impl Loss {
         self.state().notice.get_or_insert(notice);
     }
 
-    /// A caller has it.
+    /// Marks the notice as delivered, starts the record and returns the notice.
     fn given(&self) -> Option<Notice> {
         let State { notice, record } = std::mem::take(&mut *self.state());
         if let Some(record) = record {
@@ -63,7 +63,7 @@ impl fmt::Debug for Loss {
     }
 }
 
-/// How the calls of one clone of a sandbox report its loss.
+/// Reports the loss in the calls of one clone of a sandbox.
 #[derive(Clone, Debug)]
 pub(super) struct Reporter {
     loss: Arc<Loss>,
@@ -72,10 +72,12 @@ pub(super) struct Reporter {
 
 #[derive(Clone, Debug)]
 enum Manner {
-    /// A call that returns the report has given it.
+    /// The report is delivered when a call returns it.
     Returned,
-    /// The caller says when it has a result of these calls, which carried the report if this is set.
+    /// The report is delivered when the caller confirms its results with a [`Receipt`]. The flag is set if one of them
+    /// carried the report.
     Receipt(Arc<AtomicBool>),
+    /// Calls do not report a loss.
     Silent,
 }
 
@@ -84,12 +86,13 @@ impl Reporter {
         Self { loss: Arc::new(loss), manner: Manner::Returned }
     }
 
-    /// For calls whose results nobody reads.
+    /// Returns a reporter for calls whose results no caller reads.
     pub(super) fn silent(&self) -> Self {
         Self { manner: Manner::Silent, ..self.clone() }
     }
 
-    /// For calls whose results are on their way for longer; none if there is nothing to report.
+    /// Returns a reporter for calls whose results take longer to reach their caller. None if there is nothing to
+    /// report.
     pub(super) fn with_receipt(&self) -> Option<(Self, Receipt)> {
         self.notice()?;
         let carried = Arc::new(AtomicBool::new(false));
@@ -97,17 +100,17 @@ impl Reporter {
         Some((Self { manner: Manner::Receipt(carried), ..self.clone() }, receipt))
     }
 
-    /// What a call that begins now has to carry.
+    /// Returns the notice that a new call has to carry.
     pub(super) fn notice(&self) -> Option<Notice> {
         if matches!(self.manner, Manner::Silent) { None } else { self.loss.notice() }
     }
 
-    /// Why a call is not done whose result has no room for a notice.
+    /// Returns the error of a call whose result has no room for a notice.
     pub(super) fn refusal(&self) -> Option<Error> {
         self.notice().map(Error::Replaced)
     }
 
-    /// The result that is returned now carries the notice.
+    /// Notes that the result that is returned now carries the notice.
     pub(super) fn carried(&self) {
         match &self.manner {
             Manner::Returned => drop(self.loss.given()),
@@ -116,18 +119,19 @@ impl Reporter {
         }
     }
 
-    /// The notice for a caller that asks for it.
+    /// Returns the notice and marks it as delivered.
     pub(super) fn take(&self) -> Option<Notice> {
         self.loss.given()
     }
 
-    /// From now on there is this to report.
+    /// Sets the notice, unless one is pending.
     pub(super) fn begin(&self, notice: Notice) {
         self.loss.begin(notice);
     }
 }
 
-/// Says that a caller has the results of a sandbox's calls. Dropped without that, the next call reports again.
+/// Confirms that a caller has the results of a sandbox's calls. If it is dropped instead, the next call reports the
+/// loss again.
 #[derive(Debug)]
 #[must_use]
 pub struct Receipt {
@@ -136,7 +140,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// The caller has them.
+    /// Confirms the results.
     pub fn given(self) {
         if self.carried.load(Ordering::Relaxed) {
             self.loss.given();
@@ -152,7 +156,7 @@ mod tests {
 
     const REPLACED: Notice = Notice::Replaced { kept: Vec::new() };
 
-    /// A reporter, and how often it was recorded that the loss was reported.
+    /// Returns a reporter, its tasks, and a counter of the recorded reports.
     fn reporter() -> (Reporter, TaskTracker, Arc<AtomicUsize>) {
         let (recorded, tasks) = (Arc::new(AtomicUsize::new(0)), TaskTracker::new());
         let record = recorded.clone();
@@ -169,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_report_a_loss_until_one_has_returned_it_and_then_it_is_recorded_once() {
+    async fn loss_is_reported_until_a_call_returns_it_and_recorded_once() {
         let (reporter, tasks, recorded) = reporter();
         assert_eq!((reporter.notice(), reporter.clone().notice()), (Some(REPLACED), Some(REPLACED)));
         assert_eq!(count(&tasks, &recorded).await, 0, "two calls have begun, and none has returned");
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_report_whose_result_never_reached_the_caller_is_given_again() {
+    async fn undelivered_report_is_repeated() {
         let (reporter, tasks, recorded) = reporter();
         let (call, receipt) = reporter.with_receipt().unwrap();
         assert!(matches!(call.refusal(), Some(Error::Replaced(_))));
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_did_not_carry_the_report_gives_none() {
+    async fn receipt_without_a_report_records_nothing() {
         let (reporter, tasks, recorded) = reporter();
         let (_, receipt) = reporter.with_receipt().unwrap();
         receipt.given();

@@ -1,27 +1,27 @@
-//! The table of operations: their names, and what policies, the audit and the metrics make of them.
+//! The table of operations: their names, and the kinds of access that policies check.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a policy can bind of an operation.
+/// The kind of access that a policy checks.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Access {
-    /// It reads files by their paths.
+    /// Reads files by path.
     Read,
-    /// It changes files by their paths.
+    /// Changes files by path.
     Write,
-    /// It changes text in a file.
+    /// Changes text in a file.
     Edit,
-    /// It runs a command.
+    /// Runs a command.
     Command,
-    /// Nothing.
+    /// Not checked by a policy.
     Other,
 }
 
 macro_rules! operations {
     ($( $(#[doc = $doc:literal])+ $operation:ident: $name:literal, $access:ident; )+) => {
-        /// An operation on a sandbox or in it, which policies bind, the audit records and metrics count.
+        /// An operation on a sandbox or in it. Policies, the audit and metrics use its name.
         #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
         #[serde(rename_all = "snake_case")]
         #[non_exhaustive]
@@ -33,7 +33,7 @@ macro_rules! operations {
             /// All operations.
             pub const ALL: [Self; [$( $name ),+].len()] = [$( Self::$operation ),+];
 
-            /// Its name in configurations, the audit and metrics.
+            /// Returns its name in configurations, the audit and metrics.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $( Self::$operation => $name, )+ }
@@ -46,7 +46,7 @@ macro_rules! operations {
     };
 }
 
-// operation: name, what a policy can bind of it;
+// operation: name, kind of access;
 operations! {
     /// Finds or creates a sandbox.
     Create: "create", Other;
@@ -54,11 +54,11 @@ operations! {
     Reconnect: "reconnect", Other;
     /// Deletes a sandbox.
     Remove: "remove", Other;
-    /// Gives a sandbox more time.
+    /// Extends the time to live of a sandbox.
     Extend: "extend", Other;
     /// Deletes the Pod of a sandbox and keeps its volumes.
     Suspend: "suspend", Other;
-    /// Gives a suspended sandbox a Pod.
+    /// Creates a Pod for a suspended sandbox.
     Resume: "resume", Other;
     /// Runs a command to its end.
     Execute: "execute", Command;
@@ -82,13 +82,13 @@ operations! {
     Move: "move", Write;
     /// Removes a path.
     Delete: "delete", Write;
-    /// Sends a file of any size.
+    /// Uploads a file of any size.
     Upload: "upload", Write;
-    /// Fetches a file of any size.
+    /// Downloads a file of any size.
     Download: "download", Read;
-    /// Sends a directory.
+    /// Uploads a directory.
     UploadTree: "upload_tree", Write;
-    /// Fetches a directory.
+    /// Downloads a directory.
     DownloadTree: "download_tree", Read;
     /// Finds files by name.
     Glob: "glob", Read;
@@ -96,7 +96,7 @@ operations! {
     Grep: "grep", Read;
     /// Runs the setup script of a new sandbox.
     SetUp: "set_up", Other;
-    /// Reads what a sandbox uses.
+    /// Reads the resource usage of a sandbox.
     Stats: "stats", Other;
     /// Lists the started commands.
     Processes: "processes", Other;
@@ -115,17 +115,17 @@ operations! {
 }
 
 impl Operation {
-    /// Whether it changes files by their paths.
+    /// Returns whether it changes files by path.
     pub(crate) fn is_change(self) -> bool {
         matches!(self.access(), Access::Write | Access::Edit)
     }
 
-    /// Whether it runs a command.
+    /// Returns whether it runs a command.
     pub(crate) fn is_command(self) -> bool {
         self.access() == Access::Command
     }
 
-    /// The noun for what a policy denies.
+    /// Returns the noun for denials in error messages.
     pub(crate) fn noun(self) -> &'static str {
         match self.access() {
             Access::Edit => "edits",
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_operation_has_the_same_name_in_the_audit_and_in_metrics() {
+    fn operation_names_are_equal_in_audit_and_metrics() {
         for (index, operation) in Operation::ALL.into_iter().enumerate() {
             assert_eq!(operation as usize, index, "{operation}");
             assert_eq!(serde_json::to_value(operation).unwrap(), operation.as_str());

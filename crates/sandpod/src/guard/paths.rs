@@ -1,18 +1,18 @@
-//! Paths as callers name them, and where they are in the sandbox.
+//! Paths as callers name them, and the real paths in the sandbox.
 //!
-//! What is said here of a path is said by its text, for a clear answer before anything is sent. What holds is the guest's: it
-//! is sent the same rules as bounds and asks its kernel where the path leads.
+//! The checks here look only at the text of a path and return a clear error before anything is sent. The guest
+//! enforces: it gets the same rules as bounds, and its kernel resolves the path.
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of `..` in a path below a root.
+/// The treatment of `..` in a path below a root.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Traversal {
-    /// It leads where it leads, but not out of the root.
+    /// It is resolved. A path that leads out of the root is an error.
     #[default]
     Resolve,
-    /// It is refused, and so is a `~` at the beginning.
+    /// It is rejected, and so is a leading `~`.
     Refuse,
 }
 
@@ -30,21 +30,21 @@ impl Root {
         Self { dir: normalised(dir), show_real, accept_real, traversal }
     }
 
-    /// The directory of a root within this one. A `dir` that is not below this root by its path in the sandbox is a path
-    /// as callers see it, so the result is never outside.
+    /// Returns the directory of a root within this one. A `dir` that is not below this root is taken as a path that
+    /// callers see, so the result is always inside.
     pub(crate) fn inner(&self, dir: &str) -> String {
         let dir = normalised(dir);
         if is_below(&dir, &self.dir) { dir } else { normalised(&format!("{}{dir}", self.dir)) }
     }
 
-    /// Why a public path or pattern is refused by its text, if it is.
+    /// Returns why the text of a public path or pattern is rejected, if it is.
     pub(crate) fn refusal(&self, path: &str) -> Option<String> {
         let has_parent = path.split('/').any(|part| part == "..");
         let is_refused = self.traversal == Traversal::Refuse && (has_parent || path.starts_with('~'));
         is_refused.then(|| format!("Path traversal not allowed: '{path}'"))
     }
 
-    /// Where a public path is, or why it is nowhere below the root.
+    /// Returns the real path of a public path, or an error if it is outside the root.
     pub(crate) fn real(&self, path: &str) -> Result<String, String> {
         let real = if self.accept_real && is_below(&normalised(path), &self.dir) {
             path.to_owned()
@@ -57,7 +57,7 @@ impl Root {
         Err(format!("Path '{path}' escapes root_dir '{}'", self.dir))
     }
 
-    /// What a path of the sandbox is called outside; one that is not below the root is left as it is.
+    /// Returns the public path of a real path. A path outside the root is returned unchanged.
     pub(crate) fn public(&self, real: String) -> String {
         if self.show_real || !is_below(&real, &self.dir) {
             return real;
@@ -67,7 +67,7 @@ impl Root {
     }
 }
 
-/// A path without `.`, `..` and doubled slashes, by its text; what leads above `/` stays there.
+/// Removes `.`, `..` and doubled slashes from the text of a path. A `..` at `/` is ignored.
 pub(crate) fn normalised(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -80,13 +80,13 @@ pub(crate) fn normalised(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Whether a normalised path is `dir` or below it.
+/// Returns whether a normalised path is `dir` or below it.
 pub(crate) fn is_below(path: &str, dir: &str) -> bool {
     let dir = dir.trim_end_matches('/');
     path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// What two lists of directories have in common.
+/// Returns the intersection of two lists of directories.
 pub(crate) fn intersection(one: &[String], other: &[String]) -> Vec<String> {
     let mut common = Vec::new();
     for (one, other) in one.iter().flat_map(|one| other.iter().map(move |other| (one, other))) {
@@ -111,7 +111,7 @@ mod tests {
 
     /// Row G5.
     #[test]
-    fn g5_a_public_path_is_below_the_root_and_comes_back_as_it_was() {
+    fn g5_public_path_maps_below_the_root_and_back() {
         for (public, real) in [
             ("/file.txt", "/app/file.txt"),
             ("file.txt", "/app/file.txt"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn g5_what_leads_out_of_the_root_is_refused_by_name() {
+    fn g5_path_out_of_the_root_is_rejected_with_its_name() {
         for path in ["..", "../etc/passwd", "/../etc", "/a/../../etc", "../appfoo"] {
             assert_eq!(app().real(path), Err(format!("Path '{path}' escapes root_dir '/app'")));
         }
@@ -135,7 +135,7 @@ mod tests {
 
     /// Row G2.
     #[test]
-    fn g2_a_virtual_path_has_no_parents_and_no_home_and_may_be_real_already() {
+    fn g2_virtual_path_rejects_parent_and_home_and_may_be_real() {
         let root = Root::new("/tmp", true, true, Traversal::Refuse);
         assert_eq!(root.real("/src/main.py").as_deref(), Ok("/tmp/src/main.py"));
         assert_eq!(root.real("/tmp/src/main.py").as_deref(), Ok("/tmp/src/main.py"));
@@ -147,12 +147,12 @@ mod tests {
         assert_eq!(
             (root.refusal("/a..b"), root.refusal("/...")),
             (None, None),
-            "two dots in a name are no parent"
+            "dots in a name are not a parent directory"
         );
     }
 
     #[test]
-    fn whatever_a_path_says_it_stays_below_its_root_or_is_refused() {
+    fn every_path_stays_below_its_root_or_is_rejected() {
         let parts = ["..", ".", "", "a", "app", "appfoo", "~", "...", "é"];
         for seed in 0..5000 {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inner_root_is_below_the_outer_one_whichever_way_it_is_named() {
+    fn inner_root_is_always_below_the_outer_root() {
         for (named, real) in [
             ("/src", "/app/src"),
             ("/app/src/", "/app/src"),
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_file_system_can_be_the_root() {
+    fn whole_file_system_can_be_the_root() {
         let root = Root::new("/", false, false, Traversal::Resolve);
         assert_eq!(root.real("/etc/x").as_deref(), Ok("/etc/x"));
         assert_eq!(root.public("/etc/x".to_owned()), "/etc/x");
     }
 
     #[test]
-    fn directories_have_in_common_what_lies_in_both() {
+    fn intersection_keeps_directories_that_are_in_both_lists() {
         let list = |dirs: &[&str]| dirs.iter().map(|dir| (*dir).to_owned()).collect::<Vec<_>>();
         assert_eq!(intersection(&list(&["/a", "/b/c"]), &list(&["/a/x", "/b"])), list(&["/a/x", "/b/c"]));
         assert!(intersection(&list(&["/a"]), &list(&["/ab"])).is_empty());

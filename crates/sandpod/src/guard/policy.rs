@@ -1,4 +1,4 @@
-//! What a sandbox's callers may do, as its owner writes it down.
+//! The policy of a sandbox, as it is configured.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,11 @@ use super::operation::Operation;
 use super::paths::{Root, Traversal, intersection, is_below, normalised};
 use crate::{Error, Result};
 
-/// What a sandbox's callers may do: part of a configuration or of a request, in TOML and JSON under the same names.
+/// Limits of paths, commands and network: part of a configuration or of a request, with the same names in TOML and
+/// JSON.
 ///
-/// Paths are those in the sandbox. File calls are held to it by the guest, which asks its kernel where a path leads;
-/// commands are held to `allow_prefixes`, `read_prefixes` and `network` by the kernel itself. docs/policy.md has examples.
+/// Paths are those in the sandbox. The guest enforces the policy for file calls, on the path that its kernel resolves.
+/// The kernel enforces `allow_prefixes`, `read_prefixes` and `network` for commands. docs/policy.md has examples.
 ///
 /// ```
 /// let policy: sandpod::SandboxPolicy = serde_json::from_str(
@@ -28,58 +29,58 @@ use crate::{Error, Result};
 pub struct SandboxPolicy {
     /// The directory that file calls see as `/`.
     pub root_dir: Option<String>,
-    /// Paths in results are those in the sandbox, not those below `root_dir`.
+    /// Whether results show paths of the sandbox instead of paths below `root_dir`.
     pub show_real_paths: bool,
-    /// A path that is below `root_dir` already is taken as it is.
+    /// Whether a path that is already below `root_dir` is used unchanged.
     pub accept_real_paths: bool,
-    /// What becomes of `..` in paths, where there is a `root_dir`.
+    /// The treatment of `..` in paths below `root_dir`.
     pub traversal: Traversal,
-    /// What is checked leads below one of these; none: anywhere.
+    /// Directories that checked operations may use. None: all directories.
     pub allow_prefixes: Option<Vec<String>>,
-    /// What is checked leads below none of these.
+    /// Directories that checked operations may not use.
     pub deny_prefixes: Vec<String>,
-    /// Which operations the two prefixes bind.
+    /// The operations to which `allow_prefixes` and `deny_prefixes` apply.
     pub checked: Checked,
-    /// Whether `deny_prefixes` must hold for commands, too, which a kernel can't promise below what is allowed.
+    /// Whether `deny_prefixes` also apply to commands. The kernel cannot deny a directory below an allowed one.
     pub deny_scope: DenyScope,
-    /// Roots that may be read, by files calls and commands; programs have to be below one. None: everything may be read.
+    /// Directories that file calls and commands may read. Programs must be below one of them. None: all directories.
     pub read_prefixes: Option<Vec<String>>,
-    /// Whom commands reach; none: whomever the sandbox reaches.
+    /// Network access of commands. None: the access of the sandbox.
     #[serde(with = "network")]
     pub network: Option<Network>,
-    /// No sandbox rather than one whose kernel can't hold commands to this.
+    /// Whether a sandbox is rejected if its kernel cannot enforce the policy for commands.
     pub policy_required: bool,
-    /// Programs, with words that they must have to be refused: a guard rail and no wall.
+    /// Denied programs, with words that a command must have. A guard rail, not a security boundary.
     pub deny_commands: Vec<String>,
-    /// Texts that no command may hold: the same.
+    /// Texts that no command may contain. A guard rail, not a security boundary.
     pub deny_texts: Vec<String>,
 }
 
-/// Which operations prefixes bind.
+/// The operations to which prefixes apply.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Checked {
-    /// Everything that changes files, commands included.
+    /// All operations that change files, including commands.
     #[default]
     Changes,
-    /// Reading them, too. What commands read is bound by `read_prefixes`.
+    /// All operations. For commands, `read_prefixes` limits reads.
     All,
-    /// These. If commands are among them, all changes are.
+    /// The listed operations. If one of them runs commands, all changes are included.
     These(BTreeSet<Operation>),
 }
 
-/// For whom what is denied must hold.
+/// The scope of `deny_prefixes`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DenyScope {
-    /// Everybody: a policy for which that can't be promised is refused.
+    /// File calls and commands. A policy that cannot be enforced for commands is rejected.
     #[default]
     All,
-    /// File calls: commands are not held to it.
+    /// File calls only.
     FileTools,
 }
 
 impl Checked {
-    /// Whether an operation is bound.
+    /// Returns whether prefixes apply to the operation.
     #[must_use]
     pub fn has(&self, operation: Operation) -> bool {
         let is_change = operation.is_change() || operation.is_command();
@@ -95,7 +96,7 @@ impl Checked {
 }
 
 impl SandboxPolicy {
-    /// Whether it makes sense, and its promises can be kept.
+    /// Checks that the policy is valid and can be enforced.
     pub fn check(&self) -> Result<()> {
         if let Some(dir) = self.root_dir.as_deref().filter(|dir| !dir.starts_with('/')) {
             return Err(unusable(
@@ -112,7 +113,7 @@ impl SandboxPolicy {
             }
         }
         self.check_denied()?;
-        // The sandbox would take no writable roots for all of them.
+        // The guest takes an empty list of writable roots as no restriction.
         if self.binds_commands() && self.allow_prefixes.as_ref().is_some_and(Vec::is_empty) {
             let next =
                 "Name a directory that they may write to, or the file operations that it binds in checked.";
@@ -121,7 +122,8 @@ impl SandboxPolicy {
         self.command_rules().map(drop)
     }
 
-    /// A kernel knows what is allowed and nothing else: an exception from that can't be kept for commands.
+    /// Rejects denied prefixes that overlap allowed ones. The kernel only knows allowed directories, so it cannot
+    /// enforce an exception for commands.
     fn check_denied(&self) -> Result<()> {
         let binds_commands = self.binds_commands() && self.deny_scope == DenyScope::All;
         let allowed = self.allow_prefixes.as_deref().map(normalised_all);
@@ -145,7 +147,7 @@ impl SandboxPolicy {
         self.checked.has(Operation::Execute)
     }
 
-    /// What the sandbox is bound to, whoever uses it; none: nothing.
+    /// Returns the part of the policy that the sandbox is bound to, for all its clients. None if that part is empty.
     pub(crate) fn bound(&self) -> Option<Policy> {
         let writable = self.allow_prefixes.as_deref().filter(|_| self.binds_commands()).map(normalised_all);
         let denied =
@@ -161,7 +163,7 @@ impl SandboxPolicy {
         (policy != Policy::default()).then_some(policy)
     }
 
-    /// Below which directories calls may lead; none: anywhere. An empty list is nowhere.
+    /// Returns the directories that the operation may use. None: all directories; an empty list: no directory.
     pub(crate) fn within(&self, operation: Operation) -> Option<Vec<String>> {
         let is_checked = self.checked.has(operation);
         let root = self.root_dir.as_deref().map(|dir| vec![normalised(dir)]);
@@ -172,7 +174,7 @@ impl SandboxPolicy {
         }
     }
 
-    /// Below which directories calls lead nowhere.
+    /// Returns the directories that the operation may not use.
     pub(crate) fn denied(&self, operation: Operation) -> Vec<String> {
         if self.checked.has(operation) { normalised_all(&self.deny_prefixes) } else { Vec::new() }
     }
@@ -187,13 +189,14 @@ impl SandboxPolicy {
         CommandRules::new(&self.deny_commands, &self.deny_texts)
     }
 
-    /// Why an operation on a path is refused, if it is: by the path's text alone, so for an answer and not as a wall.
+    /// Returns why an operation on a path is denied, if it is. It checks only the text of the path and is no
+    /// enforcement.
     #[must_use]
     pub fn denies(&self, operation: Operation, path: &str) -> Option<String> {
         self.refusal(operation, path, path)
     }
 
-    /// Why an operation on a path is refused, by its text; `shown` is what the caller calls it.
+    /// Returns why an operation is denied by the text of a path, if it is. `shown` is the path that the caller used.
     pub(crate) fn refusal(&self, operation: Operation, real: &str, shown: &str) -> Option<String> {
         if !self.checked.has(operation) {
             return None;
@@ -210,7 +213,7 @@ impl SandboxPolicy {
     }
 }
 
-/// Prefixes as Python shows a tuple of them, each with a slash at its end: the words that models know.
+/// Formats prefixes as a Python tuple, each with a trailing slash: the text that models know.
 fn tuple(prefixes: &[String]) -> String {
     let all: Vec<_> = prefixes.iter().map(|prefix| format!("'{}/'", prefix.trim_end_matches('/'))).collect();
     format!("({}{})", all.join(", "), if all.len() == 1 { "," } else { "" })
@@ -272,7 +275,7 @@ mod network {
         listen: Vec<u16>,
     }
 
-    #[expect(clippy::ref_option, reason = "serde calls it so")]
+    #[expect(clippy::ref_option, reason = "serde defines the signature")]
     pub(super) fn serialize<S: Serializer>(
         network: &Option<Network>,
         serializer: S,
@@ -313,9 +316,9 @@ mod tests {
         policy(fields).check().unwrap_err().to_string()
     }
 
-    /// Row G1: only what is named is checked; a prefix is a directory, not the beginning of a name.
+    /// Row G1: only the listed operations are checked, and a prefix is a directory.
     #[test]
-    fn g1_what_is_checked_leads_below_an_allowed_prefix_and_nothing_else_is_asked() {
+    fn g1_only_checked_operations_are_limited_to_allowed_prefixes() {
         let policy = policy(json!({ "allow_prefixes": ["/tmp"], "checked": ["write", "edit", "delete"] }));
         policy.check().unwrap();
         let message = "Path '/x' is not under any allowed prefix: ('/tmp/',)";
@@ -333,7 +336,7 @@ mod tests {
 
     /// Row G3.
     #[test]
-    fn g3_prefixes_are_those_of_the_resolved_path() {
+    fn g3_prefixes_apply_to_the_resolved_path() {
         let policy = policy(json!({
             "root_dir": "/tmp", "accept_real_paths": true, "allow_prefixes": ["/tmp/src"], "checked": ["write"],
         }));
@@ -344,9 +347,9 @@ mod tests {
         assert_eq!(policy.within(Operation::Upload).unwrap(), ["/tmp"]);
     }
 
-    /// Row G3: a list that allows nothing below the root refuses each call, with the words that models know.
+    /// Row G3: prefixes outside the root deny each checked call, with the text that models know.
     #[test]
-    fn g3_prefixes_outside_the_root_allow_nothing_that_is_checked() {
+    fn g3_prefixes_outside_the_root_deny_every_checked_operation() {
         let policy = policy(json!({ "root_dir": "/tmp", "allow_prefixes": ["/src"], "checked": ["write"] }));
         policy.check().unwrap();
         let message = "Path '/a' is not under any allowed prefix: ('/src/',)";
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_of_prefixes_allows_nothing_that_is_checked() {
+    fn empty_allow_prefixes_deny_every_checked_operation() {
         let policy = policy(json!({ "allow_prefixes": [], "checked": ["write"] }));
         policy.check().unwrap();
         let message = "Path '/a' is not under any allowed prefix: ()";
@@ -368,7 +371,7 @@ mod tests {
 
     /// Row G6.
     #[test]
-    fn g6_a_denied_prefix_is_denied_however_it_is_written_and_reads_are_not_asked() {
+    fn g6_denied_prefix_applies_to_every_spelling_but_not_to_reads() {
         let policy = policy(json!({ "deny_prefixes": ["/etc"], "deny_scope": "file_tools" }));
         policy.check().unwrap();
         let denied = |operation, path: &str| policy.refusal(operation, path, path);
@@ -383,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_denied_when_asked_for_and_then_for_everybody_in_the_sandbox() {
+    fn checking_all_operations_denies_reads_in_the_whole_sandbox() {
         let policy =
             policy(json!({ "deny_prefixes": ["/secret/"], "checked": "all", "deny_scope": "file_tools" }));
         assert!(policy.refusal(Operation::Read, "/secret/key", "/secret/key").is_some());
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_prefixes_bind_commands_by_the_kernel() {
+    fn allowed_prefixes_are_bound_for_commands() {
         let policy = policy(json!({
             "allow_prefixes": ["/workspace/"], "read_prefixes": ["/usr"], "network": "none", "policy_required": true,
         }));
@@ -405,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_that_commands_can_not_be_held_to_is_refused_unless_that_is_known() {
+    fn unenforceable_denial_is_rejected_unless_it_is_for_file_tools() {
         let error = refused(json!({ "deny_prefixes": ["/etc"] }));
         assert!(error.contains("'/etc'") && error.contains("deny_scope to 'file_tools'"), "{error}");
         refused(json!({ "allow_prefixes": ["/w"], "deny_prefixes": ["/w/secret"] }));
@@ -415,13 +418,13 @@ mod tests {
 
     /// Row G5.
     #[test]
-    fn g5_a_relative_root_is_refused_in_these_words() {
+    fn g5_relative_root_is_rejected_with_the_documented_message() {
         let error = refused(json!({ "root_dir": "app" }));
         assert!(error.contains("root_dir must be an absolute path, got: app"), "{error}");
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_policies_are_rejected() {
         refused(json!({ "allow_prefixes": ["tmp"] }));
         refused(json!({ "deny_prefixes": ["/a/../b"], "deny_scope": "file_tools" }));
         refused(json!({ "deny_commands": [""] }));
@@ -432,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn policy_survives_serialization() {
         let fields = json!({
             "root_dir": "/app", "checked": ["write", "edit"], "traversal": "refuse",
             "network": { "connect": [443], "listen": [] }, "deny_commands": ["curl"],

@@ -8,14 +8,14 @@ use sandpod_client::{Bytes, Error, Event, Exit, TerminalSize};
 use super::operation::Operation;
 use super::sandbox::Sandbox;
 
-/// A started command. It goes on when this is dropped.
+/// A handle of a started command. Dropping it does not stop the command.
 #[derive(Clone, Debug)]
 pub struct Process {
     inner: sandpod_client::Process,
     sandbox: Sandbox,
 }
 
-/// A command that a client has started.
+/// The properties of a started command.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessInfo {
@@ -54,7 +54,7 @@ impl Process {
         Self { inner, sandbox: sandbox.clone() }
     }
 
-    /// The guest's name for it.
+    /// Returns the guest's name for it.
     #[must_use]
     pub fn name(&self) -> &str {
         self.inner.name()
@@ -66,7 +66,8 @@ impl Process {
         self.inner.attach(from_offset)
     }
 
-    /// Writes to its standard input, and returns when all of it was taken. Dropping the future does not stop what was sent.
+    /// Writes to its standard input and returns when all data is accepted. Data that was sent is written even if the
+    /// future is dropped.
     pub async fn write(&self, data: impl Into<Bytes>) -> Result<(), Error> {
         let data = data.into();
         let mut intent = self.sandbox.intent(Operation::Control, vec![format!("input of {}", self.name())]);
@@ -74,7 +75,7 @@ impl Process {
         self.sandbox.watched(intent, Box::pin(self.inner.write(data))).await
     }
 
-    /// Closes its standard input; in a terminal, as Ctrl-D does.
+    /// Closes its standard input. In a terminal this has the effect of Ctrl-D.
     pub async fn close_stdin(&self) -> Result<(), Error> {
         self.control("end of input of", Box::pin(self.inner.close_stdin())).await
     }

@@ -1,4 +1,4 @@
-//! The policies of a sandbox's handle, one within the other.
+//! The policies of a sandbox handle, as nested layers.
 
 use sandpod_client::{Command, Error, ErrorCode, Failure, PathBounds, Policy};
 
@@ -8,24 +8,24 @@ use super::paths::{Root, intersection};
 use super::policy::SandboxPolicy;
 use crate::Result;
 
-/// What a command that is refused prints.
+/// The output of a denied command.
 pub(super) const BLOCKED: &str = "Policy denied: command blocked by policy";
 
-/// One policy, made ready.
+/// One policy, prepared for checks.
 #[derive(Clone, Debug)]
-pub(crate) struct Layer {
+pub(crate) struct PolicyLayer {
     policy: SandboxPolicy,
     root: Option<Root>,
     commands: CommandRules,
-    /// The sandbox is bound to it, so its commands need not be told.
+    /// Whether the sandbox is bound to the policy. If not, each command carries it.
     is_bound: bool,
 }
 
-/// All of them: what one refuses is refused.
+/// All layers of a handle. An operation is denied if one layer denies it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rules(Vec<Layer>);
+pub(super) struct Rules(Vec<PolicyLayer>);
 
-impl Layer {
+impl PolicyLayer {
     pub(crate) fn new(policy: SandboxPolicy, is_bound: bool) -> Result<Self> {
         policy.check()?;
         let (root, commands) = (policy.root(), policy.command_rules()?);
@@ -34,13 +34,13 @@ impl Layer {
 }
 
 impl Rules {
-    pub(super) fn of(layer: Option<Layer>) -> Self {
+    pub(super) fn of(layer: Option<PolicyLayer>) -> Self {
         Self(layer.into_iter().collect())
     }
 
-    /// These and one policy more. Its root is within theirs.
+    /// Returns these rules with one more layer, whose root is within the present one.
     pub(super) fn narrowed(&self, policy: SandboxPolicy) -> Result<Self> {
-        let mut layer = Layer::new(policy, false)?;
+        let mut layer = PolicyLayer::new(policy, false)?;
         if let (Some(root), Some(dir)) = (self.root(), &mut layer.policy.root_dir) {
             *dir = root.inner(dir);
             layer.root = layer.policy.root();
@@ -48,7 +48,7 @@ impl Rules {
         Ok(Self(self.0.iter().cloned().chain([layer]).collect()))
     }
 
-    /// What callers see as `/`, if it is not that: the innermost root.
+    /// Returns the innermost root, which callers see as `/`. None if no layer has a root.
     pub(super) fn root(&self) -> Option<&Root> {
         self.roots().next_back()
     }
@@ -57,14 +57,14 @@ impl Rules {
         self.0.iter().filter_map(|layer| layer.root.as_ref())
     }
 
-    /// Refuses a path or a pattern by its text, if one of the roots does.
+    /// Rejects a path or pattern if one of the roots rejects its text.
     pub(super) fn check_traversal(&self, path: &str) -> Result<(), Error> {
         self.roots()
             .find_map(|root| root.refusal(path))
             .map_or(Ok(()), |refusal| Err(Error::PathEscapes(refusal)))
     }
 
-    /// Where a path is, if an operation on it is not refused.
+    /// Returns the real path, or an error if a layer denies the operation on it.
     pub(super) fn real(&self, operation: Operation, path: &str) -> Result<String, Error> {
         self.check_traversal(path)?;
         let real = match self.root() {
@@ -77,11 +77,11 @@ impl Rules {
         }
     }
 
-    /// Where a call of this kind may lead.
+    /// Returns the bounds for calls of this kind.
     pub(super) fn bounds(&self, operation: Operation) -> Result<PathBounds, Error> {
         let allowed = self.0.iter().filter_map(|layer| layer.policy.within(operation));
         let within = allowed.reduce(|one, other| intersection(&one, &other));
-        // To the guest no places are no bounds.
+        // The guest takes an empty list as no bounds.
         if within.as_ref().is_some_and(Vec::is_empty) {
             let message =
                 format!("the policies of this sandbox have nothing in common that {operation} may touch");
@@ -91,14 +91,14 @@ impl Rules {
         Ok(PathBounds { within: within.unwrap_or_default(), denied })
     }
 
-    /// Why a command is refused, if it is.
+    /// Returns the error for a denied command.
     pub(super) fn refused(&self, command: &Command) -> Option<Error> {
         let rule = self.0.iter().find_map(|layer| layer.commands.denies(command))?;
         tracing::debug!(rule, "a command is refused");
         Some(Error::Failure(Failure::new(ErrorCode::Policy, BLOCKED)))
     }
 
-    /// What a command is held to besides what the sandbox is bound to.
+    /// Returns the policy that a command carries besides the one that the sandbox is bound to.
     pub(super) fn narrowing(&self, own: Option<Policy>) -> Result<Option<Policy>, Error> {
         let unbound = self.0.iter().filter(|layer| !layer.is_bound).filter_map(|layer| layer.policy.bound());
         let mut all = unbound.chain(own);
@@ -110,7 +110,7 @@ impl Rules {
         Ok(first)
     }
 
-    /// Whether something of paths is asked at all, so that an owner may wonder why one can't be written.
+    /// Returns whether a layer has a root or allowed prefixes.
     pub(super) fn ask_paths(&self) -> bool {
         self.0.iter().any(|layer| layer.root.is_some() || layer.policy.allow_prefixes.is_some())
     }

@@ -16,15 +16,15 @@ use super::loss::{Loss, Receipt, Reporter};
 use super::operation::Operation;
 use super::policy::SandboxPolicy;
 use super::process::{Process, ProcessInfo};
-use super::rules::{BLOCKED, Layer, Rules};
+use super::rules::{BLOCKED, PolicyLayer, Rules};
 use super::watch::{Intent, watch};
 use crate::audit::{Audit, AuditEvent, command_text};
 
-/// A sandbox: commands, files, searches and transfers, under the sandbox's policy and recorded by its audit. Clones share one
-/// sandbox, and every future may be dropped at any time.
+/// A sandbox: commands, files, searches and transfers, under the sandbox's policy and recorded by its audit. Clones
+/// share one sandbox, and every future may be dropped at any time.
 ///
-/// If the sandbox lost its files since its last use, the first call reports it: `execute` among its notices, and every other
-/// call has no effect and fails with [`Error::Replaced`].
+/// If the sandbox lost its files since its last use, the first call reports it: `execute` among its notices, and every
+/// other call has no effect and fails with [`Error::Replaced`].
 #[derive(Clone, Debug)]
 pub struct Sandbox(Arc<Inner>);
 
@@ -41,7 +41,7 @@ impl Sandbox {
     pub(crate) fn new(
         id: impl Into<String>,
         client: Client,
-        layer: Option<Layer>,
+        layer: Option<PolicyLayer>,
         audit: Option<Audit>,
         loss: Loss,
     ) -> Self {
@@ -49,30 +49,30 @@ impl Sandbox {
         Self(Arc::new(Inner { id: id.into(), client, rules, audit, reporter }))
     }
 
-    /// The same sandbox under an additional policy, which can only narrow its rights.
+    /// Returns the same sandbox under an additional policy, which can only narrow its rights.
     ///
-    /// Its `root_dir` is inside the present root: below `/app` both `/src` and `/app/src` are `/app/src`. The prefixes are
-    /// paths in the sandbox, as in any policy.
+    /// Its `root_dir` is inside the present root: below `/app` both `/src` and `/app/src` are `/app/src`. The prefixes
+    /// are paths in the sandbox, as in any policy.
     pub fn narrowed(&self, policy: SandboxPolicy) -> crate::Result<Self> {
         let rules = self.0.rules.narrowed(policy)?;
         Ok(Self(Arc::new(Inner { rules, ..Inner::clone(&self.0) })))
     }
 
-    /// The same sandbox for calls whose results no caller reads: they do not report a loss.
+    /// Returns the same sandbox for calls whose results no caller reads. They do not report a loss.
     #[must_use]
     pub fn without_reports(&self) -> Self {
         self.reporting(self.0.reporter.silent())
     }
 
-    /// The same sandbox for calls whose results still have to reach their caller: a report of a loss counts once the receipt is
-    /// given. None if there is nothing to report.
+    /// Returns the same sandbox for calls whose results take longer to reach their caller. A reported loss counts once
+    /// [`Receipt::given`] is called. None if there is nothing to report.
     #[must_use]
     pub fn with_receipt(&self) -> Option<(Self, Receipt)> {
         let (reporter, receipt) = self.0.reporter.with_receipt()?;
         Some((self.reporting(reporter), receipt))
     }
 
-    /// Whether the next call reports a loss.
+    /// Returns whether the next call reports a loss.
     #[must_use]
     pub fn has_report(&self) -> bool {
         self.0.reporter.notice().is_some()
@@ -91,13 +91,14 @@ impl Sandbox {
         Self(Arc::new(Inner { reporter, ..Inner::clone(&self.0) }))
     }
 
-    /// The sandbox without its guard: no check of the policy by name, and no audit. Bounds that the guest enforces still apply.
+    /// Returns the client without the guard: without checks of the policy and without audit. Bounds that the guest
+    /// enforces still apply.
     #[must_use]
     pub fn unguarded(&self) -> &Client {
         &self.0.client
     }
 
-    /// The notices since the last call; `execute` returns its own. A loss among them counts as reported.
+    /// Returns the notices since the last call; `execute` returns its own. A loss among them counts as reported.
     #[must_use]
     pub fn take_notices(&self) -> Vec<Notice> {
         self.0.reporter.take().into_iter().chain(self.0.client.take_notices()).collect()
@@ -109,10 +110,10 @@ impl Sandbox {
         self.watched(intent, Box::pin(self.0.client.stats())).await
     }
 
-    /// Runs a command to its end, once, even if the stream is lost meanwhile. A failure of the command itself is in the result,
-    /// and so is a denial by the policy (exit code 1); an error is a failure on the way to the sandbox.
+    /// Runs a command once and waits for its end, even if the stream is lost meanwhile. The result reports a failure
+    /// of the command itself, and a denial by the policy (exit code 1). Every other failure is an error.
     ///
-    /// Dropping the future cancels the command with all that it started.
+    /// Dropping the future cancels the command and all processes that it started.
     pub async fn execute(
         &self,
         command: impl Into<Command>,
@@ -141,7 +142,7 @@ impl Sandbox {
         }
     }
 
-    /// Starts a command and does not wait for it. The last part of its output is kept for readers that attach.
+    /// Starts a command and does not wait for it. The end of its output is kept for readers that attach.
     pub async fn start(
         &self,
         command: impl Into<Command>,
@@ -263,8 +264,8 @@ impl Sandbox {
         self.on_path(Operation::Delete, path, work).await
     }
 
-    /// Renames a file, a link or a directory, and creates the directories above the new path. An existing file there is
-    /// replaced only with `replace`.
+    /// Renames a file, a link or a directory, and creates the directories above the new path. An existing file there
+    /// is replaced only with `replace`.
     pub async fn move_path(&self, from: &str, to: &str, replace: bool) -> Result<Written, Error> {
         let operation = Operation::Move;
         let intent = self.intent(operation, vec![from.to_owned(), to.to_owned()]);
@@ -280,7 +281,8 @@ impl Sandbox {
         self.unless_lost(intent, refused, work).await
     }
 
-    /// Creates or replaces a file with the contents of `source`, which is read again from the beginning if the stream is lost.
+    /// Creates or replaces a file with the contents of `source`, which is read again from the beginning if the stream
+    /// is lost.
     pub async fn upload(
         &self,
         path: &str,
@@ -313,8 +315,8 @@ impl Sandbox {
         self.get(Operation::Download, path, max_bytes).await
     }
 
-    /// Writes a whole file to `target` and returns the number of bytes. After an error the contents of the target are not the
-    /// file.
+    /// Writes a whole file to `target` and returns the number of bytes. After an error the contents of the target are
+    /// not the file.
     pub async fn download_to(
         &self,
         path: &str,
@@ -324,8 +326,9 @@ impl Sandbox {
         self.on_path(Operation::Download, path, work).await
     }
 
-    /// Copies the contents of a directory of this machine into one of the sandbox, over existing files. Modes, times and links
-    /// are kept, and no link is followed. Each file is complete or absent; if a transfer fails, the files before it stay.
+    /// Copies the contents of a directory of this machine into one of the sandbox, over existing files. Modes, times
+    /// and links are kept, and no link is followed. Each file is complete or absent; if a transfer fails, the files
+    /// before it stay.
     pub async fn upload_tree(
         &self,
         local_dir: impl AsRef<Path>,
@@ -338,9 +341,9 @@ impl Sandbox {
         self.on_path(Operation::UploadTree, path, work).await
     }
 
-    /// Copies the contents of a directory of the sandbox into one of this machine, over existing files. Nothing is written
-    /// outside of it, whatever the sandbox sends: no link is followed, and links that lead out are left out. Each file is
-    /// complete or absent; if a transfer fails, the files before it stay.
+    /// Copies the contents of a directory of the sandbox into one of this machine, over existing files. Nothing is
+    /// written outside of it, whatever the sandbox sends: no link is followed, and links that lead out are left out.
+    /// Each file is complete or absent; if a transfer fails, the files before it stay.
     pub async fn download_tree(
         &self,
         path: &str,
@@ -371,7 +374,7 @@ impl Sandbox {
     /// Finds lines that contain `pattern` literally.
     pub async fn grep(&self, pattern: &str, mut options: GrepOptions) -> Result<Grepped, Error> {
         let operation = Operation::Grep;
-        // Without a root it is the working directory, unless callers see another one as theirs.
+        // The default root is the working directory, unless callers see a root of their own.
         if options.root.is_none() && self.0.rules.root().is_some() {
             options.root = Some("/".to_owned());
         }
@@ -396,7 +399,7 @@ impl Sandbox {
         Intent::new(operation, &self.0.id, targets)
     }
 
-    /// Does work that no policy is asked about, and that needs no files.
+    /// Performs work that needs no policy check and no files.
     pub(super) async fn watched<T>(
         &self,
         intent: Intent<'_>,
@@ -405,7 +408,7 @@ impl Sandbox {
         watch(self.0.audit.as_ref(), intent, None, work, |_, _| ()).await
     }
 
-    /// Does work unless it is refused, or its caller has to know of a loss first.
+    /// Performs work unless it is denied, or a loss has to be reported first.
     async fn unless_lost<T>(
         &self,
         intent: Intent<'_>,
@@ -429,7 +432,7 @@ impl Sandbox {
         self.about_path(self.intent(operation, vec![path.to_owned()]), path, work).await
     }
 
-    /// Does work on where a path is.
+    /// Performs work on the real path of `path`.
     async fn about_path<T, F: Future<Output = Result<T, Error>>>(
         &self,
         intent: Intent<'_>,
@@ -440,7 +443,7 @@ impl Sandbox {
         self.about_real(intent, path, real, work).await
     }
 
-    /// Does work on a real path, unless that was refused; `path` is what the caller calls it.
+    /// Performs work on a real path, unless that is an error. `path` is the path that the caller used.
     async fn about_real<T, F: Future<Output = Result<T, Error>>>(
         &self,
         intent: Intent<'_>,
@@ -463,12 +466,12 @@ impl Sandbox {
         self.unless_lost(intent, refused, work).await
     }
 
-    /// The client for calls of this kind.
+    /// Returns the client with the bounds for this operation.
     fn client(&self, operation: Operation) -> Result<Client, Error> {
         self.0.client.within(self.0.rules.bounds(operation)?)
     }
 
-    /// An owner who allows a path may not know that the sandbox's user can't write there.
+    /// Warns if the policy allows a path that the sandbox's user cannot write to.
     fn warn_of_rights(&self, operation: Operation, path: &str, real: &str, error: &Error) {
         let has_no_right = |failure: &Failure| failure.code() == ErrorCode::PermissionDenied;
         let is_that = matches!(error, Error::Failure(failure) if has_no_right(failure));
@@ -493,7 +496,7 @@ impl Sandbox {
         info
     }
 
-    /// An error in which a path is what the caller calls it.
+    /// Replaces the real path in an error by the public one.
     fn public_error(&self, error: Error) -> Error {
         let Error::Failure(failure) = &error else { return error };
         let Some(real) = failure.path() else { return error };
@@ -503,7 +506,7 @@ impl Sandbox {
     }
 }
 
-/// What a command that is refused looks like to whoever ran it.
+/// Returns the result of a denied command.
 fn blocked() -> Executed {
     Executed {
         output: Bytes::from_static(BLOCKED.as_bytes()),

@@ -12,10 +12,10 @@ use crate::audit::{Audit, AuditEvent};
 use crate::metrics::{COUNTERS, End};
 use crate::{Error, ErrorKind};
 
-/// An operation before it is done.
+/// An operation before it is performed.
 pub(crate) struct Intent<'a> {
     pub(crate) operation: Operation,
-    /// The sandbox's id, or nothing.
+    /// The sandbox's id. Empty if there is none.
     pub(crate) sandbox: &'a str,
     /// The command or the paths, as the caller named them.
     pub(crate) targets: Vec<String>,
@@ -36,15 +36,16 @@ impl<'a> Intent<'a> {
 
 /// An error of an operation that the audit records.
 pub(crate) trait AuditedError {
-    /// Its name for programs.
+    /// Returns its code for programs.
     fn code(&self) -> &'static str;
-    /// Why a policy denies the operation, if one does.
+    /// Returns why a policy denies the operation, if one does.
     fn denial(&self) -> Option<String>;
-    /// The error of an operation that was not done, because the audit could not record it.
+    /// Returns the error of an operation that was not performed because the audit could not record it.
     fn not_recorded(why: &str) -> Self;
 }
 
-/// Performs `work` unless a policy denies it or a strict audit cannot record it. `describe` adds the result to the outcome.
+/// Performs `work` unless a policy denies it or a strict audit cannot record it. `describe` adds the result to the
+/// outcome.
 pub(crate) async fn watch<T, E: AuditedError>(
     audit: Option<&Audit>,
     intent: Intent<'_>,
@@ -94,7 +95,7 @@ impl<'a> Underway<'a> {
         }
         let told = audit.intent(event.clone()).await;
         if told.is_err() {
-            // Nothing is done, so there is no outcome.
+            // The operation is not performed, so there is no outcome.
             self.count(End::Failed);
         }
         told

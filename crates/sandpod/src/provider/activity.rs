@@ -1,8 +1,8 @@
 //! The record of a sandbox's last use.
 //!
-//! It is written while a sandbox is used, at most once a [`period`], because every write is a request to the API server: more
-//! often where an idle time to live depends on it. So it may be late by the [`doubt`]. A cleanup with an idle time of its own
-//! asks the guest where that matters ([`sweep`](super::sweep)).
+//! It is written while a sandbox is used, at most once per [`period`], because every write is a request to the API
+//! server. The period depends on the idle time to live. The record may be late by [`doubt`]: if that matters for a
+//! cleanup with its own idle time, the cleanup asks the guest ([`sweep`](super::sweep)).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use sandpod_client::Observer;
 use crate::SandboxId;
 use crate::backend::Backend;
 
-/// The shortest time between two writes.
+/// The lower limit of a period, unless the idle time to live is very short.
 const MIN_PERIOD: Duration = Duration::from_secs(30);
 
 /// The time between two writes for a sandbox without an idle time to live.
@@ -22,17 +22,17 @@ const UNHURRIED: Duration = Duration::from_secs(60);
 /// The number of retries of a failed write within a period.
 const RETRIES: u32 = 10;
 
-/// The shortest time between two writes of a sandbox's record.
+/// Returns the shortest time between two writes of a sandbox's record.
 pub(super) fn period(idle_ttl: Option<Duration>) -> Duration {
     idle_ttl.map_or(UNHURRIED, |idle_ttl| MIN_PERIOD.max(idle_ttl / 10).min(idle_ttl / 3))
 }
 
-/// The longest time by which the record may be late.
+/// Returns the longest time by which the record may be late.
 pub(super) fn doubt(idle_ttl: Option<Duration>) -> Duration {
     period(idle_ttl) + if idle_ttl.is_none() { MIN_PERIOD } else { Duration::ZERO }
 }
 
-/// Whether the record is recent enough that a new user of the sandbox need not write it.
+/// Returns whether the record is recent enough that a new user of the sandbox need not write it.
 pub(super) fn is_fresh(used_at: SystemTime, idle_ttl: Option<Duration>) -> bool {
     idle_ttl.is_none() && used_at.elapsed().is_ok_and(|age| age < MIN_PERIOD)
 }
@@ -55,7 +55,7 @@ struct State {
 }
 
 impl Activity {
-    /// Writes nothing before [`start`](Self::start).
+    /// Creates an activity that writes nothing before [`start`](Self::start).
     pub(super) fn new(
         backend: Arc<dyn Backend>,
         id: SandboxId,
@@ -76,7 +76,7 @@ impl Activity {
                 Some(activity) => activity.touch().await,
                 None => true,
             };
-            // Until there was no call for a period, or no handle is left: the last calls are within the doubt.
+            // Ends after a period without a call, or when no handle is left: `doubt` covers the last calls.
             loop {
                 let pause = if noted { jittered(period) } else { period / RETRIES };
                 tokio::time::sleep(pause).await;
@@ -108,7 +108,7 @@ impl Activity {
     }
 }
 
-/// The calls hold the observer, and the task is started by one of them.
+/// Observes calls, and starts the task of the activity if it does not run.
 #[derive(Debug)]
 pub(super) struct Calls(pub(super) Arc<Activity>);
 
@@ -134,7 +134,7 @@ impl fmt::Debug for Activity {
     }
 }
 
-/// Less by up to a tenth, so that many sandboxes don't write at the same time.
+/// Shortens the period by up to a tenth, so that many sandboxes do not write at the same time.
 fn jittered(period: Duration) -> Duration {
     period.mul_f64(1.0 - fastrand::f64() / 10.0)
 }

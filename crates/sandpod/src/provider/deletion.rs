@@ -1,4 +1,4 @@
-//! Deleting many sandboxes side by side, within a deadline.
+//! Concurrent deletion of many sandboxes, within a deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,26 +9,26 @@ use tokio::time::{Instant, timeout_at};
 use super::{ListOptions, Provider};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// The number of sandboxes that are deleted at once. Most of a deletion is waiting for the end of the Pod.
+/// The number of concurrent deletions. Most of a deletion is waiting for the end of the Pod.
 const AT_ONCE: usize = 32;
 
-/// The longest time that every clock accepts.
+/// The upper limit of a timeout, which every clock can represent.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The result of [`Provider::delete_all`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DeletionResult {
-    /// The sandboxes that are gone.
+    /// The deleted sandboxes.
     pub deleted: Vec<SandboxId>,
-    /// The sandboxes that may still be there, and why.
+    /// The sandboxes that may still exist, each with the reason.
     pub left: Vec<(SandboxId, Error)>,
     /// Why the sandboxes with the labels could not be listed.
     pub unlisted: Option<Error>,
 }
 
 impl DeletionResult {
-    /// An error that names every sandbox that is left; none: all are gone.
+    /// Returns an error that names every sandbox that is left. None if all are gone.
     #[must_use]
     pub fn error(&self) -> Option<Error> {
         let first = self.left.first().map(|(_, error)| error).or(self.unlisted.as_ref())?;
@@ -49,9 +49,9 @@ fn reason(error: &Error) -> &str {
 }
 
 impl Provider {
-    /// Deletes the sandboxes `ids`, and with `labels` all that have these labels, side by side. It returns when all are gone,
-    /// or after `within`. A failed deletion does not stop the others, and a deletion that the deadline interrupts may still
-    /// finish.
+    /// Deletes the sandboxes `ids`, and with `labels` all sandboxes that have these labels, concurrently. It returns
+    /// when all are gone, or after `within`. A failed deletion does not stop the others, and a deletion that the
+    /// deadline interrupts may still finish.
     pub async fn delete_all(
         &self,
         ids: Vec<SandboxId>,
@@ -77,7 +77,7 @@ impl Provider {
         loop {
             let listed =
                 timeout_at(deadline, self.ids_of(labels)).await.unwrap_or_else(|_| Err(unlisted()))?;
-            // Another process may have made one while these were deleted.
+            // Another process may have created one meanwhile.
             let found: Vec<_> = listed.into_iter().filter(|id| seen.insert(id.clone())).collect();
             if found.is_empty() {
                 return Ok(());
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_names_every_sandbox_that_is_left_with_its_reason() {
+    fn error_names_every_remaining_sandbox_with_its_reason() {
         let id = |name: &str| name.parse::<SandboxId>().unwrap();
         let mut result = DeletionResult { deleted: vec![id("gone")], ..DeletionResult::default() };
         assert!(result.error().is_none());

@@ -12,7 +12,7 @@ use super::sweep::Guests;
 use crate::Result;
 use crate::backend::{Backend, OnLost, Record};
 
-/// The time to connect to one guest.
+/// The time limit for connecting to one guest.
 const REACH_LIMIT: Duration = Duration::from_secs(5);
 
 /// The guests of a backend.

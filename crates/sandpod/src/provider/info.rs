@@ -28,8 +28,8 @@ pub struct SandboxInfo {
     pub annotations: BTreeMap<String, String>,
     /// The time at which it was handed out; none while it is created.
     pub created_at: Option<SystemTime>,
-    /// The time of the last recorded use. The record is written at most once a minute, or more often for a short idle time to
-    /// live.
+    /// The time of the last recorded use. The record is written at most once a minute, or more often for a short idle
+    /// time to live.
     pub last_activity: Option<SystemTime>,
     /// The time at which it expires without another use; none: never.
     pub expires_at: Option<SystemTime>,
@@ -37,18 +37,18 @@ pub struct SandboxInfo {
     pub status: Status,
     /// The number of places that it has had.
     pub generation: u32,
-    /// How the guest came into its Pod; none for a sandbox that has no Pod.
+    /// The delivery of the guest into its Pod. None for a sandbox without a Pod.
     pub guest_delivery: Option<GuestDelivery>,
-    /// Why the guest came by no better way.
+    /// Why no better delivery was possible.
     pub guest_delivery_reason: Option<String>,
-    /// Why it was not taken from the pool of its provider; none: it was, or there is no pool.
+    /// Why it was not taken from the pool of its provider. None if it was, or if there is no pool.
     pub cold_reason: Option<String>,
-    /// The way by which its guest was reached last, as `connection_mode` names it; none outside of agent-sandbox mode.
+    /// The connection mode that was used last, as `connection_mode` names it. None outside of agent-sandbox mode.
     pub connection: Option<String>,
-    /// Why that was no better way.
+    /// Why no better connection mode was possible.
     pub connection_reason: Option<String>,
-    /// The directories on volumes that outlive its Pod: what survives when it is suspended. All else is lost with the Pod.
-    /// Known in agent-sandbox mode only.
+    /// The directories on volumes that outlive its Pod: what survives when it is suspended. All else is lost with the
+    /// Pod. Known in agent-sandbox mode only.
     pub durable_dirs: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ pub struct CleanupResult {
     pub kept: usize,
 }
 
-/// Numbers of sandboxes.
+/// Counts of sandboxes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -56,12 +56,12 @@ impl Record {
         }
     }
 
-    /// The time of the last recorded use, or of its creation.
+    /// Returns the time of the last recorded use, or of its creation.
     pub(crate) fn used_at(&self) -> Option<SystemTime> {
         self.last_activity.max(self.created_at)
     }
 
-    /// The time at which it expires without another use; none: never.
+    /// Returns the time at which it expires without another use. None: never.
     pub(crate) fn expires_at(&self, max_idle: Option<Duration>) -> Option<SystemTime> {
         let end = self.ttl.and_then(|ttl| self.created_at?.checked_add(ttl));
         // The idle time to live does not run while a sandbox is suspended.
@@ -71,12 +71,13 @@ impl Record {
         [end, idle_end].into_iter().flatten().min()
     }
 
-    /// How long it may have been used since its record was written. Who allows it no time unused asks for no doubt.
+    /// Returns the time by which its record may be late. It is zero for an idle time of zero, because then the last use
+    /// does not matter.
     fn doubt(&self, idle: Option<Duration>) -> Duration {
         if idle == Some(Duration::ZERO) { Duration::ZERO } else { activity::doubt(self.idle_ttl) }
     }
 
-    /// Whether it was idle for that long.
+    /// Returns whether it was certainly idle for `threshold`.
     pub(crate) fn is_idle(&self, threshold: Duration, now: SystemTime) -> bool {
         let unused = self.used_at().and_then(|used| now.duration_since(used).ok());
         unused.is_some_and(|unused| unused >= threshold.saturating_add(self.doubt(Some(threshold))))
@@ -86,20 +87,20 @@ impl Record {
         self.expires_at(max_idle).is_some_and(|end| end <= now)
     }
 
-    /// Whether its record shows no use for `max_idle`. It may have been used since the last write.
+    /// Returns whether its record shows no use for `max_idle`. It may have been used since the last write.
     pub(crate) fn may_be_idle(&self, max_idle: Duration, now: SystemTime) -> bool {
         let is_in_use = self.place_state == PlaceState::Alive && self.created_at.is_some();
         is_in_use && self.used_at().and_then(|used| used.checked_add(max_idle)).is_some_and(|end| end <= now)
     }
 
-    /// Whether its creation counts as abandoned.
+    /// Returns whether its creation counts as abandoned.
     fn is_abandoned(&self, now: SystemTime) -> bool {
         let end = self.made_at.and_then(|made| made.checked_add(ABANDONED));
         self.created_at.is_none() && end.is_some_and(|end| end <= now)
     }
 
-    /// Whether a cleanup deletes it: it has expired, or its creation was abandoned. A sandbox whose place is lost stays,
-    /// because its owner may request a new place under its id.
+    /// Returns whether a cleanup deletes it: it has expired, or its creation was abandoned. A sandbox whose place is
+    /// lost stays, because its owner may request a new place under its id.
     pub(crate) fn is_collectable(&self, max_idle: Option<Duration>, now: SystemTime) -> bool {
         self.place_state == PlaceState::Ended || self.is_abandoned(now) || self.has_expired(max_idle, now)
     }
@@ -115,12 +116,12 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "as the fields are")]
+    #[expect(clippy::unnecessary_wraps, reason = "the fields are optional")]
     fn seconds(seconds: u64) -> Option<Duration> {
         Some(Duration::from_secs(seconds))
     }
 
-    /// Handed out at 0.
+    /// A sandbox that was handed out at 0.
     fn record() -> Record {
         Record {
             id: "a".parse().unwrap(),
@@ -141,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_time_to_live_it_lives() {
+    fn sandbox_without_a_time_to_live_never_expires() {
         assert_eq!(record().status(at(1 << 30)), Status::Running);
         assert!(!record().is_collectable(None, at(1 << 30)));
     }
 
     #[test]
-    fn the_time_runs_from_when_it_was_handed_out() {
+    fn time_to_live_starts_when_the_sandbox_is_handed_out() {
         let record = Record { ttl: seconds(10), ..record() };
         assert_eq!(record.status(at(9)), Status::Running);
         assert_eq!(record.status(at(10)), Status::Terminated);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_time_runs_from_the_last_use_and_before_that_from_when_it_was_handed_out() {
+    fn idle_time_starts_at_the_last_use_or_at_creation() {
         let unused = Record { idle_ttl: seconds(30), ..record() };
         assert!(!unused.is_collectable(None, at(39)) && unused.is_collectable(None, at(40)));
         let used = Record { last_activity: Some(at(5)), ..unused };
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleanups_own_idle_time_takes_the_place_of_the_sandboxs() {
+    fn idle_time_of_a_cleanup_replaces_that_of_the_sandbox() {
         let record = Record { idle_ttl: seconds(30), last_activity: Some(at(100)), ..record() };
         assert!(record.is_collectable(seconds(5), at(115)));
         assert!(!record.is_collectable(seconds(50), at(145)));
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn one_without_a_noted_use_for_the_idle_time_may_be_idle() {
+    fn sandbox_without_a_recorded_use_may_be_idle() {
         let record = Record { last_activity: Some(at(100)), ..record() };
         let may_be_idle = |record: &Record, now| record.may_be_idle(Duration::from_secs(5), at(now));
         assert!(!may_be_idle(&record, 104) && may_be_idle(&record, 105));
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_that_was_certainly_not_used_for_so_long_is_idle() {
+    fn sandbox_is_idle_only_after_the_delay_of_its_record() {
         let without = Record { last_activity: Some(at(100)), ..record() };
         let is_idle = |record: &Record, now| record.is_idle(Duration::from_secs(60), at(now));
         assert!(!is_idle(&without, 249) && is_idle(&without, 250));
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_is_taken_away_and_what_was_lost_is_its_owners() {
+    fn ended_sandboxes_are_collected_and_lost_ones_are_kept() {
         let ended = Record { place_state: PlaceState::Ended, ..record() };
         assert_eq!((ended.status(at(1)), ended.is_collectable(None, at(1))), (Status::Terminated, true));
         let lost = Record { place_state: PlaceState::Lost, ..record() };
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_sandbox_is_not_idle_but_its_whole_time_runs() {
+    fn suspended_sandbox_is_not_idle_but_its_ttl_continues() {
         let suspended = Record {
             place_state: PlaceState::Suspended,
             idle_ttl: seconds(10),
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_ever_got_is_taken_away_after_an_hour() {
+    fn abandoned_creation_is_collected_after_an_hour() {
         let pending = Record { created_at: None, ..record() };
         assert_eq!(
             (pending.status(at(3599)), pending.is_collectable(None, at(3599))),

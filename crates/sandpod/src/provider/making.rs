@@ -14,7 +14,7 @@ use super::activity::{Activity, Calls, is_fresh};
 use super::{MAX_TRIES, Provider, SandboxHandle, SandboxRequest};
 use crate::backend::{CreateSpec, OnLost, Place, PolicyHash, Provisioned, outlast, slot};
 use crate::config::{HOME, WORKING_DIR, wrong_time};
-use crate::guard::{self, Layer, Loss, Sandbox, SandboxPolicy};
+use crate::guard::{self, Loss, PolicyLayer, Sandbox, SandboxPolicy};
 use crate::setup::set_up;
 use crate::{Error, ErrorKind, Result, SandboxId, labels};
 
@@ -58,7 +58,7 @@ impl Provider {
         Ok(handle)
     }
 
-    /// An unused id.
+    /// Returns an unused id.
     async fn new_id(&self) -> Result<SandboxId> {
         let (naming, end) = (self.defaults.naming, Instant::now() + self.backend.outage_limit());
         loop {
@@ -79,7 +79,7 @@ impl Provider {
         Box::pin(self.hand_out(made, request)).await
     }
 
-    /// Binds the guest for this claim alone, and then hands the sandbox out.
+    /// Binds the guest to this claim, makes the place ready and hands the sandbox out.
     pub(super) async fn hand_out(
         &self,
         made: Provisioned,
@@ -110,7 +110,8 @@ impl Provider {
             activity.start(!place.bound || is_fresh(used_at, place.idle_ttl));
         }
         let loss = self.loss(&place);
-        let layer = policy.cloned().map(|policy| Layer::new(policy, !bound.other_policy)).transpose()?;
+        let layer =
+            policy.cloned().map(|policy| PolicyLayer::new(policy, !bound.other_policy)).transpose()?;
         Ok(SandboxHandle {
             sandbox: Sandbox::new(place.id.as_str(), sandbox, layer, self.audit.clone(), loss),
             id: place.id,
@@ -149,7 +150,7 @@ impl Provider {
         self.backend.record_bound(place).await
     }
 
-    /// The loss of earlier places that callers must be told of.
+    /// Returns the loss of earlier places that was not reported to a caller.
     fn loss(&self, place: &Place) -> Loss {
         let reported = place.lost.clone().map(|lost| {
             let (backend, place) = (self.backend.clone(), place.clone());
@@ -163,7 +164,7 @@ impl Provider {
         Loss::new(reported, self.tasks.clone())
     }
 
-    /// The writer of the record of its use, if it has one.
+    /// Returns the writer of the activity record, if the place has such a record.
     fn activity(&self, place: &Place) -> Option<Arc<Activity>> {
         place.used_at?;
         Some(Activity::new(self.backend.clone(), place.id.clone(), place.claim.clone(), place.idle_ttl))
@@ -230,7 +231,7 @@ async fn check_working_dir(place: &Place, dir: &str, sandbox: &ClientSandbox) ->
     ))
 }
 
-/// Rejects a time to live of zero, and one that no calendar can hold.
+/// Rejects a time to live of zero, and one that is too long for a date.
 pub(super) fn check_time(name: &str, time: Option<Duration>) -> Result<()> {
     match time.and_then(wrong_time) {
         Some((wrong, next)) => Err(Error::invalid(format!("{name} {wrong}."), next)),

@@ -1,7 +1,7 @@
-//! The times of sandboxes on a backend in memory, in a time that is stopped: they are used, left alone and swept away, as
-//! a seed says.
+//! A simulation of idle and expiry times, with a backend in memory and paused time. Users use sandboxes at random, and
+//! cleanups delete idle ones.
 //!
-//! A schedule that goes wrong names its seed, and `SANDPOD_SEED=<seed>` runs it again, alone.
+//! A failure names its seed, and `SANDPOD_SEED=<seed>` repeats that schedule alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,9 +23,9 @@ use crate::{Error, ErrorKind, Result, SandboxId};
 const SCHEDULES: u64 = 100;
 const SANDBOXES: usize = 12;
 const STORM: Duration = Duration::from_secs(2000);
-/// What an order may take.
+/// The maximum delay of a request, in milliseconds.
 const SLOWEST: u64 = 1000;
-/// What one of those who clean up allows a sandbox unused, whatever it was made with.
+/// The `max_idle` of one of the sweepers, which replaces the idle time of each sandbox.
 const MAX_IDLE: Duration = Duration::from_secs(150);
 
 struct World {
@@ -33,7 +33,7 @@ struct World {
     begin: Instant,
     version: u64,
     sandboxes: BTreeMap<SandboxId, Sandbox>,
-    /// The last order to note a use was lost. The next one isn't.
+    /// Whether the last write of an activity was lost. The next write succeeds.
     lost_one: bool,
     is_calm: bool,
     violations: Vec<String>,
@@ -55,7 +55,7 @@ impl World {
         Duration::from_millis(self.random.u64(range.start * 1000..range.end * 1000))
     }
 
-    /// Whether the guest has ended: then nobody uses it any more.
+    /// Returns whether the guest has ended and accepts no calls.
     fn has_ended(&self, id: &SandboxId) -> bool {
         let (now, sandbox) = (self.now(), &self.sandboxes[id]);
         let record = &sandbox.record;
@@ -70,14 +70,14 @@ impl World {
 
     fn delete(&mut self, id: &SandboxId) {
         let now = self.now();
-        let sandbox = self.sandboxes.get_mut(id).expect("it is there");
+        let sandbox = self.sandboxes.get_mut(id).expect("the sandbox exists");
         sandbox.deletions += 1;
         let record = &sandbox.record;
         if record.ttl.is_some_and(|ttl| record.created_at.is_some_and(|created| created + ttl <= now)) {
             return;
         }
         let unused = now.duration_since(sandbox.used).unwrap_or_default();
-        // What could not be noted is noted a little later.
+        // A lost write is repeated a little later.
         let idle = record.idle_ttl.map_or(MAX_IDLE, |idle| idle.min(MAX_IDLE));
         let least = idle.saturating_sub(period(record.idle_ttl) / 5);
         if sandbox.running > 0 || unused + Duration::from_millis(2 * SLOWEST) < least {
@@ -114,13 +114,13 @@ impl Model {
         sleep(time).await;
     }
 
-    /// A sandbox that was handed out now.
+    /// Creates a sandbox that is handed out now.
     fn create(&self, number: usize) -> SandboxId {
         let mut world = self.world();
         let (ttl, idle_ttl) = (world.seconds(200..1000), world.seconds(20..200));
         let (ttl, idle_ttl) =
             (Some(ttl).filter(|_| number.is_multiple_of(3)), Some(idle_ttl).filter(|_| number % 4 != 1));
-        let (id, now): (SandboxId, _) = (format!("s{number}").parse().expect("it is an id"), world.now());
+        let (id, now): (SandboxId, _) = (format!("s{number}").parse().expect("the id is valid"), world.now());
         let record = Record {
             id: id.clone(),
             claim: id.to_string(),
@@ -187,23 +187,23 @@ impl Backend for Model {
     }
 
     fn create<'a>(&'a self, _: &'a SandboxId, _: &'a CreateSpec) -> BoxFuture<'a, Result<Provisioned>> {
-        unreachable!("the model makes its sandboxes itself")
+        unreachable!("the model creates its sandboxes itself")
     }
 
     fn attach<'a>(&'a self, _: &'a SandboxId, _: OnLost) -> BoxFuture<'a, Result<Option<Provisioned>>> {
-        unreachable!("nobody attaches")
+        unreachable!("the model never attaches")
     }
 
     fn record_bound<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
-        unreachable!("nobody binds")
+        unreachable!("the model never binds")
     }
 
     fn record_reported<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<()>> {
-        unreachable!("nobody is told of a loss")
+        unreachable!("the model never reports a loss")
     }
 
     fn begin_setup<'a>(&'a self, _: &'a Place, _: Duration) -> BoxFuture<'a, Result<Setup>> {
-        unreachable!("nobody sets up")
+        unreachable!("the model never sets up a place")
     }
 
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
@@ -217,15 +217,15 @@ impl Backend for Model {
     }
 
     fn delete<'a>(&'a self, _: &'a SandboxId, _: bool) -> BoxFuture<'a, Result<()>> {
-        unreachable!("only what is read is deleted")
+        unreachable!("the model deletes only unchanged records")
     }
 
     fn set_ttl<'a>(&'a self, _: &'a Record, _: Duration) -> BoxFuture<'a, Result<bool>> {
-        unreachable!("nobody gives more time")
+        unreachable!("the model never extends a sandbox")
     }
 }
 
-/// Some questions never arrive, and some answers are lost.
+/// Loses some requests and some responses.
 impl Guests for Model {
     fn end_if_idle<'a>(&'a self, record: &'a Record, least: Duration) -> BoxFuture<'a, Result<bool>> {
         async move {
@@ -238,7 +238,7 @@ impl Guests for Model {
             let ends = {
                 let mut world = self.world();
                 let now = world.now();
-                let sandbox = world.sandboxes.get_mut(&record.id).expect("it is there");
+                let sandbox = world.sandboxes.get_mut(&record.id).expect("the sandbox exists");
                 let unused = now.duration_since(sandbox.used).unwrap_or_default();
                 let ends = sandbox.running == 0 && unused >= least;
                 if ends {
@@ -253,7 +253,7 @@ impl Guests for Model {
     }
 }
 
-/// Uses a sandbox now and then, until its guest has ended.
+/// Uses a sandbox at random intervals until its guest has ended.
 async fn user(model: Model, id: SandboxId) {
     let idle_ttl = model.world().sandboxes[&id].record.idle_ttl;
     let activity = Activity::new(Arc::new(model.clone()), id.clone(), id.to_string(), idle_ttl);
@@ -270,19 +270,19 @@ async fn user(model: Model, id: SandboxId) {
             if world.is_calm || world.has_ended(&id) {
                 return;
             }
-            world.sandboxes.get_mut(&id).expect("it is there").running += 1;
+            world.sandboxes.get_mut(&id).expect("the sandbox exists").running += 1;
         }
         calls.begun();
         sleep(time).await;
         calls.ended();
         let mut world = model.world();
         let now = world.now();
-        let sandbox = world.sandboxes.get_mut(&id).expect("it is there");
+        let sandbox = world.sandboxes.get_mut(&id).expect("the sandbox exists");
         (sandbox.running, sandbox.used) = (sandbox.running - 1, now);
     }
 }
 
-/// Cleans up again and again, and says what it deleted.
+/// Runs cleanups repeatedly and returns the sandboxes that they deleted.
 async fn sweeper(model: Model, max_idle: Option<Duration>) -> Vec<SandboxId> {
     let mut deleted = Vec::new();
     let end = Instant::now() + STORM * 2;
@@ -291,14 +291,14 @@ async fn sweeper(model: Model, max_idle: Option<Duration>) -> Vec<SandboxId> {
         sleep(pause).await;
         let sweep = Sweep { backend: &model, guests: &model, audit: None, max_idle };
         let swept = sweep.run(|| model.world().now()).await;
-        deleted.extend(swept.expect("the model sweeps").deleted);
+        deleted.extend(swept.expect("the sweep succeeds").deleted);
     }
     deleted
 }
 
-/// What went wrong in the schedule of this seed.
+/// Runs the schedule of this seed and returns its violations.
 async fn schedule(seed: u64) -> Vec<String> {
-    fastrand::seed(seed); // How much the times of records differ from each other.
+    fastrand::seed(seed); // Makes the jitter of the records reproducible.
     let model = Model::new(seed);
     let mut users = JoinSet::new();
     for number in 0..SANDBOXES {
@@ -318,38 +318,39 @@ async fn schedule(seed: u64) -> Vec<String> {
     for (id, sandbox) in &world.sandboxes {
         let reports = reported.iter().filter(|reported| *reported == id).count();
         if (sandbox.deletions, reports) != (1, 1) {
-            violations.push(format!("{id} was deleted {} times, and {reports} said so", sandbox.deletions));
+            violations
+                .push(format!("{id} was deleted {} times and reported {reports} times", sandbox.deletions));
         }
     }
     violations
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cleanup_deletes_what_was_idle_for_its_time_and_not_what_is_used() {
+async fn cleanup_deletes_idle_sandboxes_and_no_used_ones() {
     let model = Model::new(0);
     let [idle, used, running] = [4, 5, 6].map(|number| model.create(number));
     let change = |id: &SandboxId, running| {
         let mut world = model.world();
         let now = world.now();
-        let sandbox = world.sandboxes.get_mut(id).expect("it is there");
+        let sandbox = world.sandboxes.get_mut(id).expect("the sandbox exists");
         (sandbox.running, sandbox.used) = (running, now);
     };
     change(&running, 1);
     sleep(Duration::from_secs(3)).await;
     let (mut deleted, began) = (Vec::new(), Instant::now());
-    // A question or an answer may be lost: the next cleanup asks again.
+    // A request or a response may be lost: the next cleanup retries.
     while deleted.is_empty() && began.elapsed() < Duration::from_secs(30) {
         change(&used, 0);
         let max_idle = Some(Duration::from_secs(2));
         let sweep = Sweep { backend: &model, guests: &model, audit: None, max_idle };
-        deleted = sweep.run(|| model.world().now()).await.expect("the model sweeps").deleted;
+        deleted = sweep.run(|| model.world().now()).await.expect("the sweep succeeds").deleted;
     }
     assert_eq!(deleted, [idle]);
 }
 
 #[test]
-fn what_is_used_is_never_swept_away_and_what_is_not_goes_once() {
-    let one = std::env::var("SANDPOD_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
+fn used_sandboxes_stay_and_idle_ones_are_deleted_once() {
+    let one = std::env::var("SANDPOD_SEED").ok().map(|seed| seed.parse().expect("SANDPOD_SEED is a number"));
     let first = one.unwrap_or_else(|| fastrand::u64(..u64::MAX / 2));
     for seed in first..first + one.map_or(SCHEDULES, |_| 1) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::OnLost;
 use crate::guard::SandboxPolicy;
 
-/// Names a sandbox, and the properties of a new one.
+/// A request for a sandbox: its id, and the properties of a new one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,23 +21,23 @@ use crate::guard::SandboxPolicy;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct SandboxRequest {
-    /// Its id; none: create a new one.
+    /// Id of the sandbox. None: a new sandbox with a new id.
     pub id: Option<String>,
-    /// Whether a new one gets `id`, and not an id of its own.
+    /// Whether a missing sandbox is created under `id` instead of a new id.
     pub create: bool,
-    /// Labels of a new one, beside those of the configuration.
+    /// Labels of a new sandbox, beside those of the configuration.
     pub labels: BTreeMap<String, String>,
-    /// Time after creation at which a new one is deleted; none: as configured.
+    /// Time after creation at which a new sandbox is deleted. None: as configured.
     pub ttl: Option<Duration>,
-    /// Time without a call after which a new one is deleted; none: as configured.
+    /// Time without a call after which a new sandbox is deleted. None: as configured.
     pub idle_ttl: Option<Duration>,
-    /// Environment variables of every command in a new one, beside those of the configuration. They are in no object of the
-    /// cluster.
+    /// Environment variables of every command in a new sandbox, beside those of the configuration. No object of the
+    /// cluster stores them.
     pub env: BTreeMap<String, String>,
-    /// Policy, instead of the configuration's. An existing sandbox stays bound to its own policy, and this one narrows the
-    /// calls of the handle.
+    /// Policy that replaces the configuration's. An existing sandbox stays bound to its own policy, and this one
+    /// narrows the calls of the handle.
     pub policy: Option<SandboxPolicy>,
-    /// What to do if the sandbox exists and its place is lost.
+    /// Action if the sandbox exists and its place is lost.
     pub on_lost: OnLost,
 }
 

@@ -1,11 +1,11 @@
-//! Deleting the sandboxes whose time is up.
+//! Deletion of expired sandboxes.
 //!
-//! The record of a sandbox's last use is late: it is written at most once a [period](super::activity), because every
-//! write is a request to the API server. So a record alone can't tell whether a sandbox was idle for a second. For a
-//! sandbox without a call for `max_idle` by its record, but not for `max_idle` and the time that the record may be late,
-//! a cleanup asks the guest ([`Guests`]), which counts its calls. The guest decides in one step: if no call ran for
-//! `max_idle` it ends and begins no further one, so nothing is used between the answer and the deletion. A guest that
-//! can't be asked (it is unreachable, older than this call, or a stock runtime) leaves it to the record.
+//! A [`Sweep`] judges each sandbox by its record. The record of the last use is written at most once per
+//! [period](super::activity), so a record alone cannot show a short idle time. If it shows no use for `max_idle`, but
+//! its possible delay makes that uncertain, the sweep asks the guest ([`Guests`]), which counts its calls. If no call
+//! ran for `max_idle`, the guest ends and accepts no further calls, so nothing is used between the answer and the
+//! deletion. If the guest cannot be asked (it is unreachable, older than this call, or a stock runtime), the record
+//! decides.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -20,16 +20,16 @@ use crate::backend::{Backend, PlaceState, Query, Record};
 use crate::guard::{Intent, Operation, watch};
 use crate::{Error, ErrorKind, Result, SandboxId};
 
-/// How many sandboxes are asked and deleted at once.
+/// The number of sandboxes that are asked and deleted concurrently.
 const AT_ONCE: usize = 16;
-/// How long one guest is asked.
+/// The time limit for asking one guest.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
-/// How long a cleanup asks guests in all. After that the records decide.
+/// The time limit for asking guests in one cleanup. After that the records decide.
 const ASKING_LIMIT: Duration = Duration::from_secs(60);
 
 /// The guests of sandboxes.
 pub(super) trait Guests: Sync {
-    /// Ends the sandbox's guest if no call ran for `least`, and says whether it ends.
+    /// Ends the sandbox's guest if no call ran for `least`, and returns whether it ends.
     fn end_if_idle<'a>(&'a self, record: &'a Record, least: Duration) -> BoxFuture<'a, Result<bool>>;
 }
 
@@ -38,22 +38,23 @@ pub(super) struct Sweep<'a, G> {
     pub(super) backend: &'a dyn Backend,
     pub(super) guests: &'a G,
     pub(super) audit: Option<&'a Audit>,
-    /// Takes the place of each sandbox's own idle time to live.
+    /// Replaces each sandbox's own idle time to live.
     pub(super) max_idle: Option<Duration>,
 }
 
-/// What a record says of its sandbox.
+/// The verdict on a record.
 enum Finding {
-    /// Its time is up, or nobody ever got it.
+    /// The sandbox has expired, or its creation was abandoned.
     Over,
-    /// Its guest knows whether it was idle for so long.
+    /// Only the guest knows whether the sandbox was idle for this time.
     Undecided(Duration),
+    /// The sandbox is in use, or is not idle for long enough.
     InUse,
 }
 
 impl<G: Guests> Sweep<'_, G> {
-    /// Deletes what is over at the moment when it is read, unless it has changed when it is to be deleted. A sandbox that
-    /// can't be deleted keeps no other from it, and is an error in the end.
+    /// Deletes sandboxes that have expired when they are listed, unless they change before the deletion. A failed
+    /// deletion does not stop the others, and is returned as an error at the end.
     pub(super) async fn run(&self, now: impl Fn() -> SystemTime) -> Result<CleanupResult> {
         let mut result = CleanupResult::default();
         let mut failures = Vec::new();
@@ -69,7 +70,7 @@ impl<G: Guests> Sweep<'_, G> {
                 match deleted {
                     Ok(Some(id)) => result.deleted.push(id),
                     Ok(None) => result.kept += 1,
-                    // As many as are deleted at once: that is not about one of them.
+                    // That many failures have a common cause.
                     Err(error) if failures.len() + 1 >= AT_ONCE => return Err(error),
                     Err(error) => failures.push(error),
                 }
@@ -90,7 +91,7 @@ impl<G: Guests> Sweep<'_, G> {
         }
     }
 
-    /// Deletes the sandbox if it is over; its id if this call has deleted it.
+    /// Deletes the sandbox if it has expired. Returns its id if this call has deleted it.
     async fn settle(
         &self,
         finding: Finding,
@@ -107,7 +108,7 @@ impl<G: Guests> Sweep<'_, G> {
                     Ok(true) => self.delete_ended(&record, true).await,
                     Err(error) => {
                         tracing::debug!(id = %record.id, %error, "the guest could not be asked whether it is idle");
-                        // It may have ended although its answer was lost.
+                        // The guest may have ended although its response was lost.
                         self.delete_ended(&record, false).await
                     }
                 }
@@ -116,8 +117,8 @@ impl<G: Guests> Sweep<'_, G> {
         }
     }
 
-    /// Deletes the sandbox whose guest has ended, by its record if that is not known. A use that was noted late may have
-    /// changed the record meanwhile; another place is another sandbox.
+    /// Deletes a sandbox whose guest has ended. Unless `is_known`, only if its record shows that. The record is read
+    /// again, because a late activity write may have changed it. Another place is another sandbox.
     async fn delete_ended(&self, asked: &Record, is_known: bool) -> Result<Option<SandboxId>> {
         for _ in 0..MAX_TRIES {
             let now = self.backend.find(&asked.id).await?;

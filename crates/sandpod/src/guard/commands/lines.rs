@@ -1,19 +1,19 @@
-//! The commands in a shell line, wherever they stand in it: behind `;`, `&&` and pipes, in subshells and substitutions.
+//! A parser for shell lines that finds every command: after `;`, `&&` and pipes, in subshells and in substitutions.
 //!
-//! It reads as a POSIX shell does where that decides which words are commands, and rather finds a command too many. What
-//! only running it could tell (variables, functions, programs that run others by their own rules) it does not know.
+//! [`commands`] follows POSIX where the grammar decides which words are commands, and rather reports a command too
+//! many. It does not evaluate variables, functions, or programs that run other programs.
 
-/// How deep commands may be nested: more is no line that a person or a model writes.
+/// The maximum depth of nested commands.
 const MAX_DEPTH: usize = 24;
 
-/// One command: its words without quotes, and with variables taken for empty.
+/// One command: its words without quotes. Variables are taken as empty.
 pub(super) type Words = Vec<String>;
 
-/// The line is nested too deeply to be read.
+/// The error for a line that is nested too deeply.
 #[derive(Debug, PartialEq)]
 pub(super) struct TooDeep;
 
-/// All commands of a line, in the order in which they end. It takes time by the length of the line, and no more.
+/// Returns all commands of a line, in the order in which they end. The time is linear in the length of the line.
 pub(super) fn commands(line: &str) -> Result<Vec<Words>, TooDeep> {
     let mut reader = Reader { bytes: line.as_bytes(), at: 0, ends: Vec::new(), found: Vec::new() };
     while reader.at < reader.bytes.len() {
@@ -25,16 +25,16 @@ pub(super) fn commands(line: &str) -> Result<Vec<Words>, TooDeep> {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// What ends the lists that are open.
+    /// The terminators of the open lists.
     ends: Vec<Option<u8>>,
     found: Vec<Words>,
 }
 
-/// What a list has of the command that it is in.
+/// The command that a list is reading.
 #[derive(Default)]
 struct Command {
     words: Words,
-    /// The next word is where a redirection leads.
+    /// Whether the next word is the target of a redirection.
     target: bool,
 }
 
@@ -100,7 +100,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Passes the operator; whether a word follows that it leads to.
+    /// Skips the operator and returns whether a target word follows.
     fn redirection(&mut self) -> Result<bool, TooDeep> {
         let start = self.at;
         while matches!(self.peek(), Some(b'<' | b'>' | b'&' | b'-')) {
@@ -111,7 +111,7 @@ impl Reader<'_> {
             self.list(Some(b')'))?;
             return Ok(false);
         }
-        // The text of a here-string may be a line for a shell: it stays a word.
+        // The text of a here-string may be a command line for a shell, so it stays a word.
         Ok(&self.bytes[start..self.at] != b"<<<")
     }
 
@@ -166,7 +166,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What follows a `$`.
+    /// Reads an expansion after its `$`.
     fn expansion(&mut self, word: &mut Vec<u8>, unquoted: bool) -> Result<(), TooDeep> {
         match self.peek() {
             Some(b'(') => {
@@ -193,7 +193,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The rest of `${…}`, in which there may be substitutions.
+    /// Skips the rest of `${…}` and reads the substitutions in it.
     fn parameter(&mut self) -> Result<(), TooDeep> {
         let mut depth = 1;
         while let Some(byte) = self.next() {
@@ -216,7 +216,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The rest of `$'…'`, which has escapes for bytes.
+    /// Reads the rest of `$'…'`, including its escapes.
     fn ansi_quoted(&mut self, word: &mut Vec<u8>) {
         while let Some(byte) = self.next() {
             match byte {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_found_wherever_they_stand() {
+    fn commands_are_found_at_every_position() {
         assert_eq!(found("a x; b && c || d | e & f\ng"), ["a x", "b", "c", "d", "e", "f", "g"]);
         assert_eq!(found("(a; b) && { c; }"), ["a", "b", "{ c", "}"]);
         assert_eq!(found("a $(b x) `c` \"$(d)\" <(e) ${v:-$(f)}"), ["b x", "c", "d", "e", "f", "a    "]);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_the_shell_makes_of_them() {
+    fn words_are_unquoted_as_in_a_shell() {
         assert_eq!(found(r#"r\m 'a b' "c d"'e'"#), ["rm a b c de"]);
         assert_eq!(found("c${x}ur$y'l'"), ["curl"]);
         assert_eq!(found(r"$'\x63url' $'\143\u0061'"), ["curl ca"]);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn redirections_and_comments_are_no_words() {
+    fn redirections_and_comments_are_skipped() {
         assert_eq!(
             found("a > out 2>&1 < in b # c d\ne"),
             ["a b", "e"].map(|line| line.replace("a b", "a 2 b"))
@@ -296,19 +296,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_without_end_is_refused_and_not_followed() {
+    fn endless_nesting_is_an_error() {
         assert_eq!(commands(&"$(".repeat(100_000)), Err(TooDeep));
         assert_eq!(commands(&"(".repeat(100_000)), Err(TooDeep));
     }
 
-    /// `count` letters of `alphabet`, as the seed has them.
+    /// Returns up to `count` random letters of `alphabet`, as determined by the seed.
     fn random(seed: u64, alphabet: &str, count: usize) -> String {
         let (mut random, letters) = (fastrand::Rng::with_seed(seed), alphabet.chars().collect::<Vec<_>>());
         (0..random.usize(1..=count)).map(|_| letters[random.usize(..letters.len())]).collect()
     }
 
     #[test]
-    fn any_line_is_read_to_its_end() {
+    fn every_random_line_is_parsed_to_its_end() {
         for seed in 0..5000 {
             let line = random(seed, "ab =$(){}`'\"\\;|&<>#\n-xé0", 60);
             let _ = commands(&line);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_word_is_one_word_whatever_is_in_it() {
+    fn single_quoted_text_is_always_one_word() {
         for seed in 0..1000 {
             let word = random(seed, "ab $`;|&()<>\"\\#\n", 20);
             let commands = commands(&format!("run '{word}'")).unwrap();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_an_operator_is_found_whatever_is_before_it() {
+    fn command_after_an_operator_is_always_found() {
         for (seed, operator) in
             (0..500).flat_map(|seed| [";", "&&", "||", "|", "&", "\n", "|&"].map(|one| (seed, one)))
         {

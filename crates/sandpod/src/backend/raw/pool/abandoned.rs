@@ -1,4 +1,4 @@
-//! Deletes pools that no process refills any more.
+//! Deletion of warm pools that no process refills.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,9 +16,10 @@ use crate::backend::kubernetes::anchor::MANAGED_BY;
 use crate::backend::kubernetes::api::{find, within};
 use crate::{Error, Result, SandboxId};
 
-/// How long after the last renewal of its Lease a pool is abandoned: an update of its processes takes less.
+/// The time since the last renewal of its Lease after which a pool is abandoned. A restart of its processes takes
+/// less.
 const ABANDONED: Duration = Duration::from_secs(600);
-/// How many pools are read with one request.
+/// The number of pools that one request reads.
 const PAGE: u32 = 100;
 
 impl Raw {
@@ -46,7 +47,7 @@ impl Raw {
         let (name, uid) = (lease.name_any(), lease.uid().unwrap_or_default());
         let pods = self.pods(&unclaimed(&name)).await?;
         if !delete_read(leases, &name, &uid, &lease.resource_version().unwrap_or_default()).await? {
-            return Ok(Vec::new()); // Somebody keeps it again, or has removed it.
+            return Ok(Vec::new()); // A process has renewed or deleted the Lease.
         }
         let mut removed = Vec::new();
         let own = pods.iter().filter(|pod| pods::is_from_lease(pod, &name, Some(&uid)));
@@ -58,7 +59,8 @@ impl Raw {
         Ok(removed)
     }
 
-    /// Deletes a Pod of a deleted pool. Returns false if it was taken. Garbage collection deletes it too, at some time.
+    /// Deletes a Pod of a deleted pool. Returns false if the Pod was taken. Garbage collection also deletes it, but
+    /// later.
     async fn remove_waiting(&self, pod: &PoolPod) -> Result<bool> {
         for _ in 0..MAX_TURNS {
             let found = find(&self.0.pods, &pod.name).await?.as_ref().and_then(pods::read);
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_is_abandoned_when_its_lease_was_not_renewed_for_long() {
+    fn pool_is_abandoned_if_its_lease_was_not_renewed() {
         let now: SystemTime =
             "2026-01-01T00:10:00Z".parse::<sandpod_kube::k8s_openapi::jiff::Timestamp>().unwrap().into();
         let abandoned = |holder: Option<&str>, renewed: &str, max_idle: Option<u64>| {
@@ -103,8 +105,11 @@ mod tests {
         assert!(abandoned(Some("a"), "2026-01-01T00:00:00.000000Z", None));
         assert!(!abandoned(Some("a"), "2026-01-01T00:00:01.000000Z", None));
         assert!(!abandoned(None, "2026-01-01T00:00:01.000000Z", None));
-        assert!(abandoned(None, "2026-01-01T00:09:59.000000Z", Some(0)), "it was given back");
+        assert!(abandoned(None, "2026-01-01T00:09:59.000000Z", Some(0)), "the Lease was released");
         assert!(!abandoned(Some("a"), "2026-01-01T00:09:50.000000Z", Some(0)), "it has a leader");
-        assert!(abandoned(Some("a"), "2026-01-01T00:09:40.000000Z", Some(0)), "and did not renew it in time");
+        assert!(
+            abandoned(Some("a"), "2026-01-01T00:09:40.000000Z", Some(0)),
+            "the leader did not renew it in time"
+        );
     }
 }
