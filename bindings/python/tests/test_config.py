@@ -41,7 +41,7 @@ def test_agent_sandbox_mode_requires_a_template() -> None:
         ({"connection_mode": "gateway"}, "connection_mode='gateway' requires gateway_name to be set in Kubernetes"),
         ({"connection_mode": "direct"}, "connection_mode='direct' requires api_url to be set in Kubernetes"),
         ({"connection_mode": "pigeon"}, "connection_mode"),
-        ({"image": "busybox"}, "image is no option of mode 'agent-sandbox'"),
+        ({"image": "busybox"}, "image is not an option of mode 'agent-sandbox'"),
         ({"client_cert": "/cert"}, "client_key"),
     ],
 )

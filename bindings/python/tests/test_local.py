@@ -60,7 +60,7 @@ async def test_the_same_without_blocking(local_config: Callable[..., KubernetesP
 
 @pytest.mark.parametrize("options", [{"image": "busybox"}, {"namespace": "agents"}, {"volumes": [{"name": "v"}]}])
 def test_options_without_local_support_are_rejected_by_name(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(options))} has no meaning on this machine"):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} has no effect on this machine"):
         KubernetesProvider(KubernetesProviderConfig(mode="local", **options))
 
 

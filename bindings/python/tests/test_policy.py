@@ -205,7 +205,7 @@ async def test_g8_the_wrapper_is_entered_with_its_sandbox_and_has_its_id() -> No
 
 
 def test_an_invalid_policy_is_rejected() -> None:
-    with pytest.raises(ValueError, match="'etc' is no absolute path"):
+    with pytest.raises(ValueError, match="'etc' is not an absolute path"):
         SandboxPolicyWrapper(Backend(), deny_prefixes=["etc"])
     with pytest.raises(ValueError, match="deny_scope to 'file_tools'"):
         KubernetesProvider(KubernetesProviderConfig(mode="raw", policy={"deny_prefixes": ["/etc"]}))

@@ -242,7 +242,7 @@ pub(crate) fn command_text(command: &sandpod_client::Command) -> Cow<'_, str> {
 fn no_thread(error: &io::Error) -> Error {
     Error::new(
         crate::ErrorKind::Internal,
-        format!("There is no thread for the audit: {error}."),
+        format!("Cannot start the thread of the audit: {error}."),
         "See how many this process may have.",
     )
 }

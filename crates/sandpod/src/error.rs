@@ -201,7 +201,7 @@ impl std::error::Error for Error {}
 impl From<sandpod_kube::Error> for Error {
     fn from(error: sandpod_kube::Error) -> Self {
         let (kind, next) = match error {
-            sandpod_kube::Error::Pod { .. } => (ErrorKind::Unavailable, "Apply it and start the Pod anew."),
+            sandpod_kube::Error::Pod { .. } => (ErrorKind::Unavailable, "Apply it and restart the Pod."),
             sandpod_kube::Error::Insecure { .. } => (
                 ErrorKind::Denied,
                 "Use https with a certificate that the kubeconfig trusts, or set allow_insecure_api_server \

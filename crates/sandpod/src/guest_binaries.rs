@@ -85,7 +85,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         Error::new(
             ErrorKind::Unavailable,
             format!("Can't read {}: {cause}.", path.display()),
-            "Make it readable, or build it anew with `cargo xtask guest`.",
+            "Make it readable, or build it again with `cargo xtask guest`.",
         )
     })
 }

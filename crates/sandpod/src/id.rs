@@ -34,7 +34,7 @@ impl SandboxId {
         getrandom::fill(&mut bytes).map_err(|cause| {
             Error::new(
                 ErrorKind::Internal,
-                format!("The system has no random numbers: {cause}."),
+                format!("The system has no source of random numbers: {cause}."),
                 "Give the sandbox an id yourself.",
             )
         })?;

@@ -391,7 +391,7 @@ impl Provider {
         }
         Err(Error::new(
             ErrorKind::Unavailable,
-            format!("Sandbox '{}' is changed by others again and again.", place.id),
+            format!("Sandbox '{}' keeps being changed by other clients.", place.id),
             "Try again.",
         ))
     }

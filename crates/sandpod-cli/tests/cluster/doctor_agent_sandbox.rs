@@ -176,7 +176,7 @@ async fn doctor_reports_a_template_whose_pods_cannot_start() {
 
     stage.run("kubectl -n $NS delete configmaps --selector app.kubernetes.io/managed-by=sandpod");
     let gone = stage.run("sandpod doctor --no-probe --template python");
-    assert!(gone.contains("template's guest (bad): Print the template anew, with its ConfigMaps"), "{gone}");
+    assert!(gone.contains("template's guest (bad): Print the template again, with its ConfigMaps"), "{gone}");
     templates.finish().await;
 }
 

@@ -283,7 +283,7 @@ impl Threads {
 impl Registry {
     fn check_open(&self) -> Result<()> {
         match &self.closed {
-            Some(why) => Err(Error::of_case(ErrorCase::Closed, why.clone(), "Make another one.")),
+            Some(why) => Err(Error::of_case(ErrorCase::Closed, why.clone(), "Create another one.")),
             None => Ok(()),
         }
     }

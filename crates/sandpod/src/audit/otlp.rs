@@ -72,7 +72,7 @@ impl Otlp {
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
-        let mut failure = io::Error::other("its name has no address");
+        let mut failure = io::Error::other("its name does not resolve");
         for address in self.address.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, LIMIT) {
                 Ok(stream) => return Ok(stream),
@@ -116,7 +116,7 @@ impl AuditSink for Otlp {
 fn unusable(endpoint: &str) -> Error {
     Error::invalid(
         format!(
-            "'{endpoint}' is no collector that can be used: it must be http://host:port without a password."
+            "'{endpoint}' is not a usable collector: it must be http://host:port without a password."
         ),
         "Run a collector beside this process, and let it send on to where TLS and credentials are needed.",
     )

@@ -31,7 +31,7 @@ pub(super) const MAX_TURNS: usize = 16;
 pub(super) fn contended(id: &SandboxId) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        format!("Sandbox '{id}' is changed by other processes again and again."),
+        format!("Sandbox '{id}' keeps being changed by other processes."),
         "Find out what else uses this id, and try again.",
     )
 }

@@ -229,8 +229,8 @@ pub(super) fn refuse_others(arguments: &Layer, own: &[Entry], mode: &str) -> Res
     match arguments.options.keys().find(|name| !table::has(own, name)) {
         None => Ok(()),
         Some(other) => Err(super::refused(
-            &format!("{other} is no option of mode '{mode}'"),
-            "Leave it out, or use the mode that has it: docs/configuration.md says which.",
+            &format!("{other} is not an option of mode '{mode}'"),
+            "Leave it out, or use the mode that has it: see docs/configuration.md.",
         )),
     }
 }
@@ -292,7 +292,7 @@ fn unknown(source: &str, given: &str, meant: Option<String>) -> Error {
         || "See docs/configuration.md for all options.".to_owned(),
         |meant| format!("Did you mean '{meant}'?"),
     );
-    super::refused(&format!("{source} has '{given}', which is no option"), &next)
+    super::refused(&format!("{source} has '{given}', which is not an option"), &next)
 }
 
 fn unreadable(path: &Path, cause: &str) -> Error {

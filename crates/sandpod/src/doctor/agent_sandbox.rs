@@ -271,7 +271,7 @@ async fn guest_maps(
                 "template's guest",
                 format!("its ConfigMap '{map}' is not there: no sandbox can start"),
                 format!(
-                    "Print the template anew, with its ConfigMaps: {}",
+                    "Print the template again, with its ConfigMaps: {}",
                     template::manifest(&name, namespace)
                 ),
             ));

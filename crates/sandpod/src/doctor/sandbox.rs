@@ -104,7 +104,7 @@ fn ending(executed: &Executed) -> String {
     let output = String::from_utf8_lossy(&executed.output);
     match output.lines().last() {
         Some(line) => format!("ended with {code}: {}", Escaped(line)),
-        None => format!("ended with {code} and said nothing"),
+        None => format!("ended with {code} without output"),
     }
 }
 
@@ -121,7 +121,7 @@ fn judge_guest(version: &str, enforced: Enforced) -> Finding {
         return Finding::unsure(
             GUEST,
             format!("version {version}, and this is {ours}"),
-            "Build the guest anew with `cargo xtask guest`, or use the one that came with this version.",
+            "Build the guest again with `cargo xtask guest`, or use the one that came with this version.",
         );
     }
     let all = [("roots", enforced.files), ("no network", enforced.network), ("ports", enforced.ports)];
@@ -210,7 +210,7 @@ fn judge_enforcement(open: Reach) -> Finding {
 }
 
 fn unknown(check: &str, why: &str, next: impl Into<String>) -> Finding {
-    Finding::unsure(check, format!("it can't be told: {why}"), next)
+    Finding::unsure(check, format!("the result is unknown: {why}"), next)
 }
 
 /// Whether a sandbox of this configuration reaches the API server.
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(judge_guest(ours, Enforced::default()).verdict, Verdict::Good);
         let other = judge_guest("0.0.1", Enforced::default());
         assert_eq!(other.found, format!("version 0.0.1, and this is {ours}"));
-        assert!(next(other).contains("Build the guest anew with `cargo xtask guest`"));
+        assert!(next(other).contains("Build the guest again with `cargo xtask guest`"));
     }
 
     #[tokio::test]
@@ -321,13 +321,13 @@ mod tests {
         let failed = || Reach::from(Err(gone()));
         for (cut_off, open) in [(failed(), Reach::Yes), (Reach::No, failed())] {
             let finding = judge_network(cut_off, ready(open)).await;
-            assert!(finding.found.starts_with("it can't be told: the sandbox is gone: "), "{finding:?}");
+            assert!(finding.found.starts_with("the result is unknown: the sandbox is gone: "), "{finding:?}");
             assert_eq!(next(finding), NOT_RUNNING);
         }
         let error = Error::invalid("None can be made.", "Raise the quota.");
         assert_eq!(next(judge_isolation(error.into())), "Raise the quota.");
         let killed = judge_isolation(Ok(ended(137, "Killed\n")).into());
-        assert_eq!(killed.found, "it can't be told: the try ended with code 137: Killed");
+        assert_eq!(killed.found, "the result is unknown: the try ended with code 137: Killed");
         assert!(next(killed).contains("an image that has python3, nc or bash"));
     }
 
@@ -413,6 +413,6 @@ mod tests {
         assert!(why(tried(none.path(), Some(1))).ends_with("the image has neither python3 nor nc nor bash"));
         assert!(why(tried(none.path(), None)).ends_with("KUBERNETES_SERVICE_HOST is not set"));
         let broken = programs(&[("bash", "/bin/bash")]); // without timeout
-        assert_eq!(why(tried(broken.path(), Some(1))), "the try ended with code 127 and said nothing");
+        assert_eq!(why(tried(broken.path(), Some(1))), "the try ended with code 127 without output");
     }
 }

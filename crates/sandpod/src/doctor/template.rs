@@ -76,7 +76,7 @@ pub(super) fn version(template: &SandboxTemplate, ours: &[String], namespace: &s
     Some(Finding::unsure(
         CHECK,
         "another version than the one that is installed here",
-        format!("Print the template anew: {}", manifest(&template.name_any(), namespace)),
+        format!("Print the template again: {}", manifest(&template.name_any(), namespace)),
     ))
 }
 
@@ -231,7 +231,7 @@ mod tests {
         let with = |name: &str| version(&mounted(&[]), &[name.to_owned()], "agents");
         assert_eq!(with("sandpod-guest-1").unwrap().verdict, Verdict::Good);
         let finding = with("sandpod-guest-2").unwrap();
-        assert!(next(finding).starts_with("Print the template anew: "));
+        assert!(next(finding).starts_with("Print the template again: "));
         assert_eq!(version(&stock(), &[], "agents"), None);
     }
 

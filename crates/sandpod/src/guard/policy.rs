@@ -108,7 +108,7 @@ impl SandboxPolicy {
             self.allow_prefixes.iter().chain(&self.read_prefixes).flatten().chain(&self.deny_prefixes);
         for prefix in prefixes {
             if !prefix.starts_with('/') || prefix.split('/').any(|part| part == "..") {
-                let why = format!("the prefix '{prefix}' is no absolute path, or has a '..' in it");
+                let why = format!("the prefix '{prefix}' is not an absolute path, or contains '..'");
                 return Err(unusable(&why, "Name the directory that it means."));
             }
         }
@@ -117,7 +117,7 @@ impl SandboxPolicy {
         if self.binds_commands() && self.allow_prefixes.as_ref().is_some_and(Vec::is_empty) {
             let next =
                 "Name a directory that they may write to, or the file operations that it binds in checked.";
-            return Err(unusable("allow_prefixes is empty, and commands can't be held to that", next));
+            return Err(unusable("allow_prefixes is empty, which cannot be enforced for commands", next));
         }
         self.command_rules().map(drop)
     }
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(policy.refusal(Operation::Write, "/a", "/a").as_deref(), Some(message));
         assert_eq!(policy.within(Operation::Write), Some(Vec::new()));
         let error = refused(json!({ "allow_prefixes": [] }));
-        assert!(error.contains("commands can't be held to that"), "{error}");
+        assert!(error.contains("which cannot be enforced for commands"), "{error}");
     }
 
     /// Row G6.

@@ -158,7 +158,7 @@ impl AuditedError for ClientError {
     }
 
     fn not_recorded(why: &str) -> Self {
-        let message = format!("nothing was done, because the audit could not be told: {why}");
+        let message = format!("nothing was done, because the audit failed: {why}");
         Self::Failure(Failure::new(ErrorCode::Limit, message))
     }
 }
@@ -173,7 +173,7 @@ impl AuditedError for Error {
     }
 
     fn not_recorded(why: &str) -> Self {
-        let message = format!("Nothing was done, because the audit could not be told: {why}.");
+        let message = format!("Nothing was done, because the audit failed: {why}.");
         Self::new(ErrorKind::Unavailable, message, "Mend the audit, or set strict_audit to false.")
     }
 }

@@ -139,7 +139,7 @@ impl AgentSandbox {
         let token = found.data.and_then(|mut data| data.remove(SECRET_KEY)).unwrap_or_default();
         match token.0.trim_ascii() {
             [] => Err(format!(
-                "Secret '{SECRET}' in namespace '{namespace}' has nothing at the key {SECRET_KEY}"
+                "Secret '{SECRET}' in namespace '{namespace}' has no value at the key {SECRET_KEY}"
             )),
             token => Ok(token.to_vec()),
         }

@@ -176,7 +176,7 @@ impl LocalConfig {
         match arguments.options().keys().find(|name| !OPTIONS.contains(&name.as_str())) {
             None => Self::from_layers([arguments]),
             Some(name) => Err(refused(
-                &format!("{name} has no meaning on this machine"),
+                &format!("{name} has no effect on this machine"),
                 &format!("Leave it out, or use mode raw. Local mode has {}.", OPTIONS.join(", ")),
             )),
         }

@@ -48,7 +48,7 @@ impl Limits {
         let by_cgroup = |controller, limit: Option<String>| match limit {
             None => "none".to_owned(),
             Some(limit) if cgroups.hold(controller) => format!("{limit} (cgroup)"),
-            Some(limit) => format!("none: {limit} was asked for, but no cgroup can be made here"),
+            Some(limit) => format!("none: {limit} was requested, but this machine permits no cgroup"),
         };
         let tasks = match self.tasks {
             0 => "none".to_owned(),

@@ -20,7 +20,7 @@ pub(super) fn bytes(text: &str) -> Result<u64> {
     let amount = UNITS.iter().find_map(|(unit, size)| {
         text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*size).filter(|bytes| *bytes > 0)
     });
-    amount.ok_or_else(|| refused(&format!("{text:?} is no amount of memory"), "Write it as 512Mi or 2Gi."))
+    amount.ok_or_else(|| refused(&format!("{text:?} is not an amount of memory"), "Write it as 512Mi or 2Gi."))
 }
 
 /// How many thousandths of a processor `1500m` or `2` are.
@@ -30,7 +30,7 @@ pub(super) fn thousandths(text: &str) -> Result<u32> {
     // The kernel shares out no less than a hundredth.
     amount.filter(|amount| *amount >= 10).ok_or_else(|| {
         refused(
-            &format!("{text:?} is no amount of processor time"),
+            &format!("{text:?} is not an amount of CPU time"),
             "Write it as 1500m or 2; the least is 10m.",
         )
     })

@@ -70,7 +70,7 @@ fn merge_object(target: &mut Value, patch: &Map<String, Value>, at: &str) -> Res
     }
     let Some(object) = target.as_object_mut() else { return Ok(()) };
     if let Some(keys) = patch.get(RETAIN_KEYS) {
-        let keys = keys.as_array().ok_or_else(|| format!("{at}.{RETAIN_KEYS} is no list"))?;
+        let keys = keys.as_array().ok_or_else(|| format!("{at}.{RETAIN_KEYS} is not a list"))?;
         object.retain(|name, _| keys.iter().any(|key| key == name));
     }
     for (name, value) in patch {
@@ -79,7 +79,7 @@ fn merge_object(target: &mut Value, patch: &Map<String, Value>, at: &str) -> Res
         } else if name.starts_with(SET_ORDER) || [PATCH, RETAIN_KEYS].contains(&name.as_str()) {
             // Handled above, or ignored.
         } else if name.starts_with('$') {
-            return Err(format!("{} is no directive of a strategic merge patch", below(at, name)));
+            return Err(format!("{} is not a directive of a strategic merge patch", below(at, name)));
         } else if value.is_null() {
             object.remove(name);
         } else {
