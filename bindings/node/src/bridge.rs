@@ -1,7 +1,7 @@
-//! The runtime, and promises of the work that is done on it.
+//! The tokio runtime, and promises for the work that runs on it.
 //!
-//! [`promise`] starts work at once and settles a promise of the calling JavaScript thread when it ends. A pending promise
-//! keeps its thread alive, as every promise of I/O does; nothing else here does.
+//! [`promise`] starts work at once and settles a promise of the calling JavaScript thread when the work ends. A pending
+//! promise keeps its thread alive, like other promises of I/O. Nothing else in this module does.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -22,7 +22,7 @@ use crate::errors::Failed;
 /// The function that makes a value from an answer, on the JavaScript thread.
 type Resolver<T> = Box<dyn FnOnce(Env) -> Result<T>>;
 
-/// The runtime of this process. It starts with the first call and is never shut down: the process ends its threads.
+/// Returns the runtime of this process. The first call starts it. It is never shut down: the kernel ends its threads.
 pub(crate) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
@@ -34,7 +34,7 @@ pub(crate) fn runtime() -> Result<&'static Runtime> {
     Ok(RUNTIME.get_or_init(|| new))
 }
 
-/// A value whose end may start one more task: it is dropped inside the runtime.
+/// A value that is dropped inside the runtime, because its drop may spawn a task.
 pub(crate) struct Resident<T>(Option<T>);
 
 impl<T> Resident<T> {
@@ -54,21 +54,21 @@ impl<T> Drop for Resident<T> {
     }
 }
 
-/// Calls under way that can be cancelled, by their numbers.
+/// The cancellable calls in flight, by number.
 static CALLS: LazyLock<Mutex<HashMap<u32, oneshot::Sender<()>>>> = LazyLock::new(Mutex::default);
 
 fn calls() -> MutexGuard<'static, HashMap<u32, oneshot::Sender<()>>> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number for the next call, which no other call of the process has.
+/// Returns a number for the next call, unique in the process.
 #[napi]
 pub fn begin_call() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Ends a call that is under way; one that has ended stays as it is.
+/// Cancels a call in flight. A call that has ended is unchanged.
 #[napi]
 pub fn cancel_call(call: u32) {
     if let Some(cancel) = calls().remove(&call) {
@@ -76,10 +76,10 @@ pub fn cancel_call(call: u32) {
     }
 }
 
-/// The function that is called when JavaScript has the answer.
+/// The function that runs when JavaScript has received the answer.
 type Received = Option<Box<dyn FnOnce() + Send>>;
 
-/// Does `work`, and settles the promise with its outcome.
+/// Runs `work` and settles the promise with its outcome.
 pub(crate) fn promise<T, E>(
     env: &Env,
     call: Option<u32>,
@@ -92,7 +92,7 @@ where
     promise_with_receipt(env, call, work, None)
 }
 
-/// [`promise`], and `received` when JavaScript has the answer.
+/// Like [`promise`], and runs `received` when JavaScript has received the answer.
 pub(crate) fn promise_with_receipt<T, E>(
     env: &Env,
     call: Option<u32>,
@@ -106,7 +106,7 @@ where
     settle(env, call, async { work.await.map(|value| (value, received)).map_err(Into::into) })
 }
 
-/// [`promise`] of work that does not fail, and that has a receipt for its answer, if there is one to give.
+/// Like [`promise`], for work that does not fail and returns its answer with an optional receipt.
 pub(crate) fn promise_with_late_receipt<T>(
     env: &Env,
     call: Option<u32>,
@@ -133,7 +133,7 @@ fn settle<T: ToNapiValue + Send + 'static>(
     if let Some(call) = call {
         calls().insert(call, cancel);
     } else {
-        // A sender that is dropped cancels nothing, because only a value does.
+        // Dropping the sender does not cancel the call: only a sent value does.
         drop(cancel);
     }
     runtime()?.spawn(async move {

@@ -1,11 +1,11 @@
-//! How failures become JavaScript's errors. Their classes are in `lib/errors.ts`.
+//! Converts failures to JavaScript errors. `ts/src/errors.ts` defines the classes.
 
 use serde_json::json;
 
 use crate::options::in_camel_case;
 
-/// A failed call: the class of its error, its code and its message. It crosses to JavaScript as JSON, in the message of an
-/// error of Node-API, because those have no codes of their own.
+/// A failed call: the class of its error, its code and its message. They are passed to JavaScript as JSON in the
+/// message of a Node-API error, because such an error has no code of its own.
 pub(crate) struct Failed {
     class: &'static str,
     code: String,
@@ -21,7 +21,7 @@ impl Failed {
         Self::new("SandboxError", "internal", "A call failed by a bug of sandpod. Report it.")
     }
 
-    /// A wrong argument.
+    /// An invalid argument.
     pub(crate) fn argument(message: impl Into<String>) -> Self {
         Self::new("TypeError", "invalid_input", message)
     }

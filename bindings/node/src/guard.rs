@@ -1,4 +1,4 @@
-//! Policies, and audits that JavaScript receives.
+//! Policies, and audits for JavaScript.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use sandpod::{AuditEvent, AuditSink, SandboxPolicy};
 
 use crate::errors::Failed;
 
-/// How long JavaScript may take to receive events.
+/// The longest time that JavaScript may take to receive events.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Reads a policy.
+/// Parses and checks a policy.
 pub(crate) fn policy(json: &str) -> Result<SandboxPolicy, Failed> {
     let policy: SandboxPolicy = serde_json::from_str(json)
         .map_err(|error| Failed::argument(format!("The policy cannot be used: {error}.")))?;
@@ -25,7 +25,7 @@ pub(crate) fn policy(json: &str) -> Result<SandboxPolicy, Failed> {
 /// Called with events as JSON; it does not keep the process alive. It returns an error's message, or nothing.
 type Callback = ThreadsafeFunction<String, Option<String>, String, Status, false, true>;
 
-/// Hands events to a function of JavaScript and waits until it has taken them. It runs on the audit's own thread.
+/// Sends events to a JavaScript function and waits for its result. It runs on the audit's own thread.
 pub(crate) struct Receiver(Callback);
 
 impl Receiver {
@@ -53,7 +53,7 @@ impl AuditSink for Receiver {
     }
 }
 
-/// How many lines an audit file has, if its chain is whole.
+/// Returns the number of lines of an unmodified audit file.
 #[napi]
 pub fn verify_audit(path: String) -> napi::Result<f64> {
     let head = sandpod::verify_audit(std::path::Path::new(&path), None).map_err(Failed::from)?;

@@ -1,4 +1,4 @@
-//! The facts about sandboxes that a provider returns to JavaScript.
+//! The details of sandboxes that a provider returns to JavaScript.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ pub struct Info {
     pub thread_id: Option<String>,
     pub labels: HashMap<String, String>,
     pub annotations: HashMap<String, String>,
-    /// Milliseconds since 1970, as the other time is.
+    /// Milliseconds since the Unix epoch, like `last_activity`.
     pub created_at: Option<f64>,
     pub last_activity: Option<f64>,
     pub status: String,
@@ -111,7 +111,7 @@ impl From<sandpod::PoolStatus> for Pool {
     }
 }
 
-/// The status of this name.
+/// Returns the status of this name.
 pub(crate) fn status(name: &str) -> Option<Status> {
     let all = [Status::Running, Status::Warm, Status::Suspended, Status::Pending, Status::Terminated];
     all.into_iter().find(|status| status.as_str() == name)

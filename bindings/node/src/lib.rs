@@ -1,7 +1,8 @@
-//! The native half of the npm package: conversion and glue, no rules of its own.
+//! The native half of the npm package: it converts values and contains no rules of its own.
 //!
-//! A `Provider` makes sandboxes and a `Sandbox` works in them. Each call that waits returns a promise and takes the number
-//! of a `beginCall`, by which `cancelCall` ends it. All work is done on one runtime for all threads of the process.
+//! A `Provider` creates and finds sandboxes, and a `Sandbox` runs operations in one. Asynchronous calls return a
+//! promise and take a number from `beginCall`, with which `cancelCall` cancels them. All threads of the process share
+//! one runtime.
 #![allow(
     clippy::needless_pass_by_value,
     clippy::needless_lifetimes,

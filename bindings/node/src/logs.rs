@@ -1,4 +1,4 @@
-//! The library's log, for a function of JavaScript.
+//! Forwards the library's log to a JavaScript function.
 
 use std::fmt::{self, Write as _};
 use std::sync::{PoisonError, RwLock};
@@ -11,16 +11,16 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Lines that may wait for JavaScript; those beyond are dropped.
+/// The capacity of the queue to JavaScript. Lines that do not fit are dropped.
 const QUEUE: usize = 1024;
 
 type Line = FnArgs<(String, String, String)>;
-/// It does not keep the process alive.
+/// The function that receives the log. It does not keep the process alive.
 type Callback = ThreadsafeFunction<Line, (), Line, Status, false, true, QUEUE>;
 
 static CALLBACK: RwLock<Option<Callback>> = RwLock::new(None);
 
-/// Calls `callback` with the level, the logger and the text of each line; without one, the log goes nowhere.
+/// Calls `callback` with the level, the logger and the text of each line. Without a callback, the log is discarded.
 #[napi]
 pub fn forward_logs(callback: Option<Function<'_, Line, ()>>) -> napi::Result<()> {
     let build = |callback: Function<'_, Line, ()>| {
@@ -29,12 +29,12 @@ pub fn forward_logs(callback: Option<Function<'_, Line, ()>>) -> napi::Result<()
     };
     let callback = callback.map(build).transpose()?;
     *CALLBACK.write().unwrap_or_else(PoisonError::into_inner) = callback;
-    // Another library of this process may have set its own subscriber: then that one has the log.
+    // Another library of this process may have set its own subscriber, which then receives the log.
     let _ = tracing::subscriber::set_global_default(Forward);
     Ok(())
 }
 
-/// Takes events, and no spans.
+/// Receives events and ignores spans.
 struct Forward;
 
 impl Subscriber for Forward {
@@ -66,7 +66,7 @@ impl Subscriber for Forward {
     fn exit(&self, _span: &Id) {}
 }
 
-/// The message, and the fields after it.
+/// The message of an event, followed by its fields.
 #[derive(Default)]
 struct Text {
     message: String,

@@ -1,4 +1,4 @@
-//! Which files Deep Agents reads as text, by their names: its own table, which it does not export.
+//! The media types by which Deep Agents distinguishes text files: a copy of its table, which it does not export.
 
 const TYPES: &[(&str, &str)] = &[
     ("png", "image/png"),
@@ -93,7 +93,7 @@ const TYPES: &[(&str, &str)] = &[
     ("editorconfig", "text/plain"),
 ];
 
-/// The media type of a file of this name.
+/// Returns the media type of a file of this name.
 pub(crate) fn of(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension =
@@ -102,7 +102,7 @@ pub(crate) fn of(path: &str) -> &'static str {
     TYPES.iter().find(|(known, _)| *known == extension).map_or("text/plain", |(_, media_type)| media_type)
 }
 
-/// Whether a file of this media type is text.
+/// Reports whether a file of this media type is text.
 pub(crate) fn is_text(media_type: &str) -> bool {
     let others = ["application/json", "application/javascript", "image/svg+xml"];
     media_type.starts_with("text/") || others.contains(&media_type)

@@ -1,7 +1,7 @@
-//! Options in TypeScript's names, and a provider's configuration made of them.
+//! Converts options with TypeScript names to the configuration of a provider.
 //!
-//! Every option has the name of the library's table in camel case. A few have other names or units in the document of
-//! `@bitkaio/langchain-kubernetes`, and some have other defaults there.
+//! Every option has its library name in camel case. Some options have other names, units or defaults in the
+//! documentation of `@bitkaio/langchain-kubernetes`; these constants contain the differences.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,17 +22,17 @@ static NAMES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
     names.map(|name| (camel_case(name), name.clone())).collect()
 });
 
-/// The options whose names in the document differ from the library's in camel case.
+/// The documented options whose names differ from the library's in camel case.
 const OF_THE_DOCUMENT: [(&str, &str); 2] = [("routerUrl", "api_url"), ("kubeconfigPath", "kubeconfig")];
-/// Times in milliseconds in the document, in seconds in the library.
+/// The times that are documented in milliseconds. The library uses seconds.
 const MILLISECONDS: [(&str, &str); 2] =
     [("startupTimeoutMs", "startup_timeout_seconds"), ("executeTimeoutMs", "default_exec_timeout")];
-/// Where sandboxes are made, by the document.
+/// The documented default namespace.
 const NAMESPACE: &str = "deepagents-sandboxes";
-/// The document's sentence for a template that is missing.
+/// The documented message for a missing template.
 const NO_TEMPLATE: &str = "KubernetesProvider: \"templateName\" is required when mode=\"agent-sandbox\". Example: \
      \"python-sandbox-template\"";
-/// Seconds that a command may take, by the document.
+/// The documented default timeout of commands in seconds.
 const EXEC_TIMEOUT: u64 = 300;
 
 /// Reads the options of `mode`, which are JSON. A provider that only adopts claims needs no template.
@@ -51,13 +51,13 @@ pub(crate) fn read(
     Ok(Config::from_arguments(mode, Layer::arguments(options)?)?.in_package(package_dir))
 }
 
-/// The names of all options, for the test that the TypeScript interface has them.
+/// Returns the names of all options, for a test of the TypeScript interface.
 #[napi]
 pub fn option_names() -> Vec<String> {
     NAMES.keys().cloned().collect()
 }
 
-/// The options that `SANDPOD_*` variables and the configuration file hold, as JSON in TypeScript's names.
+/// Returns the options from `SANDPOD_*` variables and the configuration file, as JSON with TypeScript names.
 #[napi]
 pub fn load_options(path: Option<String>) -> napi::Result<String> {
     let path = path.map(PathBuf::from);
@@ -66,7 +66,7 @@ pub fn load_options(path: Option<String>) -> napi::Result<String> {
     Ok(Value::Object(options.collect()).to_string())
 }
 
-/// The same sentences with the options that they name in camel case.
+/// Replaces option names in a message with their names in camel case.
 pub(crate) fn in_camel_case(text: &str) -> String {
     let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let mut result = String::with_capacity(text.len());
@@ -106,7 +106,7 @@ fn in_library_names(options: Map<String, Value>, mode: Mode) -> Result<Map<Strin
     Ok(named)
 }
 
-/// Whole seconds, at least one: a timeout that is shorter than a second is not none.
+/// Rounds milliseconds up to whole seconds, because rounding down to 0 would disable a timeout.
 fn seconds(name: &str, value: &Value) -> Result<u64, Failed> {
     match value.as_u64() {
         Some(milliseconds) => Ok(milliseconds.div_ceil(1000)),

@@ -1,4 +1,4 @@
-//! Commands that run in the background, and output while it is written.
+//! Background commands and streamed output.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ use crate::info::milliseconds;
 use crate::results::ExecuteResult;
 use crate::tree::{number, whole};
 
-/// A started command. It goes on after this object is collected.
+/// A started command. It continues to run after this object is garbage-collected.
 #[napi]
 pub struct Process {
     name: String,
@@ -38,7 +38,7 @@ impl Process {
         self.name.clone()
     }
 
-    /// Its output from an offset on, and its end.
+    /// Returns the events of the command from an output offset until its exit.
     #[napi]
     pub fn attach(&self, from_offset: f64) -> napi::Result<Output> {
         let _inside = crate::bridge::runtime()?.enter();
@@ -79,13 +79,13 @@ impl Process {
 
 type Events = BoxStream<'static, Result<Event, sandpod_client::Error>>;
 
-/// The events of a command, one after the other.
+/// The events of a command.
 #[napi]
 pub struct Output(Resident<Arc<Mutex<Events>>>);
 
 #[napi]
 impl Output {
-    /// The next event; nothing after the last one. A cancelled call loses no event.
+    /// Returns the next event, or nothing after the last one. A cancelled call loses no event.
     #[napi]
     pub fn next<'env>(&self, env: &'env Env, call: Option<u32>) -> napi::Result<Object<'env>> {
         let events = self.0.get()?.clone();
@@ -96,7 +96,7 @@ impl Output {
     }
 }
 
-/// An event: its kind is `output`, `hole` or `exit`, and only the fields of that kind are there.
+/// An event. Its kind is `output`, `hole` or `exit`, and only the fields of that kind are set.
 #[napi(object, object_from_js = false)]
 pub struct Happened {
     pub kind: String,
@@ -147,7 +147,7 @@ pub(crate) fn exit_code(code: Option<i32>) -> Either<i32, Null> {
     code.map_or(Either::B(Null), Either::A)
 }
 
-/// A command that was started.
+/// A listed command.
 #[napi]
 pub struct ProcessInfo(Option<sandpod::ProcessInfo>);
 
@@ -157,7 +157,7 @@ impl From<sandpod::ProcessInfo> for ProcessInfo {
     }
 }
 
-/// A command as it was when it was listed.
+/// The state of a command when it was listed.
 #[napi(object, object_from_js = false)]
 pub struct ProcessFacts {
     pub pid: Option<u32>,
@@ -183,14 +183,14 @@ impl ProcessInfo {
         })
     }
 
-    /// The command itself. It can be taken once.
+    /// Returns the command. It can be taken once.
     #[napi]
     pub fn take_process(&mut self) -> Option<Process> {
         self.0.take().map(|info| info.process.into())
     }
 }
 
-/// The output of a command that is also handed out while it is written.
+/// Collects the output of a command that is streamed at the same time.
 #[napi]
 pub struct Collected {
     output: Vec<u8>,
@@ -198,7 +198,7 @@ pub struct Collected {
     truncated: bool,
 }
 
-/// The bytes that are kept of a command's output by default.
+/// The default limit of kept output in bytes.
 const KEPT_BYTES: f64 = 1_048_576.0;
 
 #[napi]
@@ -209,7 +209,7 @@ impl Collected {
         Self { output: Vec::new(), most, truncated: false }
     }
 
-    /// Adds a part, before which so many bytes were dropped.
+    /// Appends a chunk of output. `missing` is the number of bytes that were dropped before it.
     #[napi]
     pub fn add(&mut self, data: Uint8Array, missing: f64) {
         let room = self.most.saturating_sub(self.output.len()).min(data.len());
@@ -217,7 +217,7 @@ impl Collected {
         self.output.extend_from_slice(&data[..room]);
     }
 
-    /// The result, with the line that reports a timeout.
+    /// Returns the result, including the line that reports a timeout.
     #[napi]
     pub fn result(&self, exit_code: Option<i32>, timed_out: bool, timeout: Option<f64>) -> ExecuteResult {
         let mut output = self.output.clone();

@@ -1,4 +1,4 @@
-//! Where sandboxes come from.
+//! Providers, which create, find and delete sandboxes.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,18 +20,18 @@ use crate::options;
 use crate::sandbox::Sandbox;
 use crate::tree::whole;
 
-/// Makes sandboxes of agent-sandbox, as Pods or on this machine, and finds them again.
+/// Creates, finds and deletes sandboxes: claims of agent-sandbox, plain Pods, or sandboxes on this machine.
 #[napi]
 pub struct Provider(Resident<Arc<LazyProvider>>);
 
-/// Which sandbox is wanted, and what a new one has.
+/// The requested sandbox, and the properties of a new one.
 #[napi(object, object_to_js = false)]
 pub struct Request {
     pub sandbox_id: Option<String>,
     pub labels: Option<HashMap<String, String>>,
     pub ttl_seconds: Option<f64>,
     pub ttl_idle_seconds: Option<f64>,
-    /// JSON.
+    /// The policy, as JSON.
     pub policy: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Provider {
         self.0.get().cloned()
     }
 
-    /// A promise of `work` with the provider.
+    /// Returns a promise of `work` with the provider.
     fn call<'env, T, F>(
         &self,
         env: &'env Env,
@@ -71,8 +71,9 @@ impl Provider {
 
 #[napi]
 impl Provider {
-    /// The options are JSON; unusable ones are refused by name. The guest is looked for in `package_dir`. The audit's
-    /// events go to `audit`. A provider that only adopts claims needs no template.
+    /// Creates a provider without connecting. The options are JSON; unsupported ones are rejected by name.
+    /// `package_dir` contains the guest, and `audit` receives audit events. A provider that only adopts claims needs no
+    /// template.
     #[napi(constructor)]
     pub fn new(
         mode: String,
@@ -88,7 +89,7 @@ impl Provider {
         Ok(Self(Resident::new(Arc::new(provider))))
     }
 
-    /// The scope of thread managers that make the same sandboxes in the same place.
+    /// Returns the default scope, which managers with the same configuration share.
     #[napi]
     pub fn default_scope(&self, labels: HashMap<String, String>) -> napi::Result<String> {
         Ok(self.0.get()?.config().default_scope(&labels.into_iter().collect()))
@@ -119,7 +120,7 @@ impl Provider {
         })
     }
 
-    /// The sandbox of a claim that another program made and keeps.
+    /// Connects to the sandbox of a claim that another program created and owns.
     #[napi]
     pub fn adopt<'env>(
         &self,
@@ -166,7 +167,7 @@ impl Provider {
         })
     }
 
-    /// One page; a page before the last one is never empty.
+    /// Returns one page of sandboxes. Only the last page may be empty.
     #[napi]
     pub fn list<'env>(
         &self,
@@ -224,13 +225,13 @@ impl Provider {
         )
     }
 
-    /// Its promise is settled when everything of the sandbox is gone.
+    /// Deletes the sandbox and waits until all its objects are deleted.
     #[napi]
     pub fn delete<'env>(&self, env: &'env Env, sandbox_id: String) -> napi::Result<Object<'env>> {
         self.call(env, None, |provider| async move { provider.get().await?.delete(&sandbox_id, true).await })
     }
 
-    /// Deletes those sandboxes side by side, and with labels all that have these, within so many seconds.
+    /// Deletes sandboxes by id and, if labels are given, all with these labels. Gives up after `within` seconds.
     #[napi]
     pub fn delete_all<'env>(
         &self,
@@ -249,7 +250,7 @@ impl Provider {
         })
     }
 
-    /// Stops background work. A provider that was never used has none.
+    /// Stops background work. An unused provider has none.
     #[napi]
     pub fn close<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         self.call(env, None, |provider| async move {
@@ -258,7 +259,7 @@ impl Provider {
         })
     }
 
-    /// Its promise is settled when the audit has all events so far, or after five seconds.
+    /// Waits until the audit has recorded all events so far, or for five seconds.
     #[napi]
     pub fn flush_audit<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         self.call(env, None, |provider| async move {

@@ -1,6 +1,6 @@
-//! The results of Deep Agents' tools. A sandbox's failure is a result and never a rejection: it must not end an agent's run.
+//! The results of Deep Agents' tools. A failure of a sandbox is a result, because a rejection would end an agent's run.
 //!
-//! The texts of errors are the library's.
+//! The library provides the texts of errors.
 
 use std::future::Future;
 use std::path::Path;
@@ -24,29 +24,29 @@ use crate::sandbox::{Entry, Grepped, Match, RunOptions, Sandbox, bytes, modified
 use crate::threads::Threads;
 use crate::tree::{number, whole};
 
-/// The bytes that one page of a text file may have.
+/// The most bytes of one page of a text file.
 const PAGE_BYTES: u64 = 500_000;
-/// The bytes of a binary file that a model may get: Deep Agents refuses larger ones after the download.
+/// The most bytes of a binary file: Deep Agents rejects larger files after the download.
 const BINARY_BYTES: u64 = 10 * 1024 * 1024;
-/// The code of a call for which no sandbox was found or made.
+/// The error code if no sandbox was found or created.
 const NO_SANDBOX: &str = "no_sandbox";
-/// The exit code of a command that was ended from outside.
+/// The exit code of a command that timed out or was cancelled.
 const ENDED: i32 = 124;
-/// Deep Agents' sentence for an empty file.
+/// Deep Agents' message for an empty file.
 const EMPTY: &str = "System reminder: File exists but has empty contents";
 
-/// A sandbox as Deep Agents' tools use it.
+/// A sandbox for Deep Agents' tools.
 #[napi]
 pub struct Tools(Resident<Place>);
 
-/// Which sandbox that is.
+/// The source of the sandbox.
 #[derive(Clone)]
 enum Place {
     Fixed {
         sandbox: sandpod::Sandbox,
         default_timeout: Option<Duration>,
     },
-    /// That of a conversation thread, under further policies.
+    /// The sandbox of a conversation thread, under additional policies.
     OfThread {
         threads: Arc<agents::Threads>,
         thread: String,
@@ -54,7 +54,7 @@ enum Place {
     },
 }
 
-/// A sandbox, and how long its commands may take.
+/// A sandbox and the default timeout of its commands.
 struct Found {
     sandbox: sandpod::Sandbox,
     default_timeout: Option<Duration>,
@@ -76,7 +76,7 @@ impl Place {
         }
     }
 
-    /// Lets the thread have another sandbox if this one is gone.
+    /// Removes the thread's entry if its sandbox is gone, so that the next call creates another.
     fn lose_if_gone(&self, error: &Error) {
         if let (Self::OfThread { threads, thread, .. }, Error::Gone { .. }) = (self, error) {
             threads.lose(thread);
@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-/// Why a call has no answer.
+/// The reason why a call failed.
 struct Unanswered {
     code: &'static str,
     message: String,
@@ -95,14 +95,14 @@ impl Unanswered {
         Self { code: error.code(), message: error.to_string() }
     }
 
-    /// The texts of Deep Agents' tools for it.
+    /// Returns the error texts for Deep Agents' tools.
     fn text(&self) -> ToolError<'_> {
         ToolError::new(Surface::JavaScript, self.code, self.message.as_str())
     }
 }
 
 impl Tools {
-    /// A promise of a result: `failed` makes it of an error. With `quiet` the call does not report a loss of files.
+    /// Returns a promise of a result. `failed` converts an error. A `quiet` call does not report a loss of files.
     fn call<'env, T, F>(
         &self,
         env: &'env Env,
@@ -137,13 +137,13 @@ impl Tools {
     }
 }
 
-/// How a call is made.
+/// The options of a call.
 #[napi(object, object_to_js = false)]
 #[derive(Clone, Copy, Default)]
 pub struct Call {
-    /// Of `beginCall`.
+    /// The number from `beginCall`.
     pub id: Option<u32>,
-    /// No model reads the result.
+    /// No model reads the result, so the call does not report a loss of files.
     pub quiet: bool,
 }
 
@@ -155,7 +155,7 @@ impl Tools {
         Ok(Self(Resident::new(Place::Fixed { sandbox: sandbox.get()?.clone(), default_timeout })))
     }
 
-    /// The sandbox that a thread has in each call, under these policies, which are JSON.
+    /// Creates tools that use the current sandbox of a thread in each call, under these policies, which are JSON.
     #[napi(factory)]
     pub fn of_thread(threads: &Threads, thread: String, policies: Vec<String>) -> napi::Result<Self> {
         let policies = policies.iter().map(|policy| guard::policy(policy)).collect::<Result<_, _>>()?;
@@ -237,7 +237,7 @@ impl Tools {
         })
     }
 
-    /// A file whose name is that of a binary one gets what its content means as base64.
+    /// Writes a file. The content of a file with a binary media type is decoded from base64.
     #[napi]
     pub fn write<'env>(
         &self,
@@ -287,7 +287,7 @@ impl Tools {
         self.call(env, call, work, move |error| PathResult::failed(error.text().delete(&path)))
     }
 
-    /// A directory that does not exist has no files, as in Deep Agents' own sandboxes.
+    /// Lists a directory. A missing directory has no files, as in Deep Agents' own sandboxes.
     #[napi]
     pub fn ls<'env>(&self, env: &'env Env, call: Call, path: String) -> napi::Result<Object<'env>> {
         let asked = path.clone();
@@ -302,7 +302,7 @@ impl Tools {
         })
     }
 
-    /// Paths are relative to `root`; those of a pattern that leads out of it are absolute.
+    /// Finds files. Paths are relative to `root`, or absolute for a pattern that leads out of it.
     #[napi]
     pub fn glob<'env>(
         &self,
@@ -354,7 +354,7 @@ impl Tools {
         })
     }
 
-    /// Each file has its own outcome.
+    /// Writes files. Each file has its own outcome.
     #[napi]
     pub fn upload_files<'env>(
         &self,
@@ -379,7 +379,7 @@ impl Tools {
         })
     }
 
-    /// Each file has its own outcome.
+    /// Reads files. Each file has its own outcome.
     #[napi]
     pub fn download_files<'env>(
         &self,
@@ -399,7 +399,7 @@ impl Tools {
     }
 }
 
-/// The result of a command that was cancelled.
+/// Returns the result of a cancelled command.
 #[napi]
 pub fn cancelled_command() -> ExecuteResult {
     ExecuteResult { output: "Command cancelled".to_owned(), exit_code: Either::A(ENDED), truncated: false }
@@ -424,11 +424,11 @@ fn content_of(content: Bytes, is_text: bool) -> Either<String, Uint8Array> {
     }
 }
 
-/// A search for files: the arguments of the call, and the form of its answers.
+/// A search for files: the arguments of the call, and the prefix of its results.
 struct Search {
     pattern: String,
     root: String,
-    /// Removed from the paths that are found.
+    /// The prefix that is removed from found paths.
     prefix: String,
 }
 
@@ -444,12 +444,12 @@ impl Search {
         }
     }
 
-    /// Whether the pattern matches entries of the root alone: Deep Agents' patterns without a slash do.
+    /// Reports whether the pattern matches only entries of the root, as Deep Agents' patterns without a slash do.
     fn has_one_level(&self) -> bool {
         !self.pattern.contains('/') && !self.pattern.contains("**")
     }
 
-    /// The entries of the root that the pattern matches, directories among them.
+    /// Returns the matching entries of the root, including directories.
     async fn entries(&self, sandbox: &sandpod::Sandbox) -> Result<Vec<Entry>, Error> {
         let pattern = Pattern::new(&self.pattern).map_err(Error::Failure)?;
         let entries = sandbox.list(&self.root).await?.into_iter().map(Entry::from);
@@ -526,7 +526,7 @@ impl ReadResult {
 pub struct RawFile {
     pub content: Either<String, Uint8Array>,
     pub mime_type: String,
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     pub modified: f64,
 }
 
@@ -595,7 +595,7 @@ impl Downloaded {
     }
 }
 
-/// Whether a page begins after the last line: Deep Agents' own sandboxes return no lines then.
+/// Reports whether a page begins after the last line. Deep Agents' own sandboxes then return no lines.
 fn is_beyond_end(error: &Error) -> bool {
     error.code() == "invalid_argument" && error.to_string().contains("exceeds file length")
 }

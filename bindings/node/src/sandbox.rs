@@ -1,4 +1,4 @@
-//! A sandbox: every operation, with values for answers and rejections for failures.
+//! A sandbox and its operations. Calls return values, and reject if they fail.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::guard;
 use crate::process::{Process, ProcessInfo, exit_code};
 use crate::tree::{Progress, TreeSummary, number, whole};
 
-/// A sandbox that answers.
+/// A connected sandbox.
 #[napi]
 pub struct Sandbox {
     id: String,
@@ -41,11 +41,11 @@ impl From<SandboxHandle> for Sandbox {
     }
 }
 
-/// How to run a command.
+/// The options of a command.
 #[napi(object, object_to_js = false)]
 #[derive(Default)]
 pub struct RunOptions {
-    /// Seconds; 0 waits for ever.
+    /// Seconds; 0 disables the timeout.
     pub timeout: Option<f64>,
     pub env: Option<HashMap<String, String>>,
     pub cwd: Option<String>,
@@ -54,7 +54,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Refuses wrong options.
+    /// Rejects invalid options.
     pub(crate) fn check(&self) -> Result<(), Failed> {
         match self.timeout {
             Some(timeout) if timeout.is_nan() || timeout < 0.0 => Err(Failed::argument(format!(
@@ -64,7 +64,7 @@ impl RunOptions {
         }
     }
 
-    /// The options as the library has them, after the check.
+    /// Converts checked options to those of the library.
     pub(crate) fn read(self, default_timeout: Option<Duration>) -> ExecuteOptions {
         let timeout =
             self.timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX));
@@ -79,7 +79,7 @@ impl RunOptions {
     }
 }
 
-/// How to start a command.
+/// The options of a background command.
 #[napi(object, object_to_js = false)]
 pub struct BackgroundOptions {
     pub stdin: bool,
@@ -90,7 +90,7 @@ pub struct BackgroundOptions {
 }
 
 impl Sandbox {
-    /// A promise of `work` with the sandbox.
+    /// Returns a promise of `work` with the sandbox.
     fn call<'env, T, F>(
         &self,
         env: &'env Env,
@@ -136,7 +136,7 @@ impl Sandbox {
         self.id.clone()
     }
 
-    /// Names its present place, as no other place is called.
+    /// The unique name of the sandbox's current place.
     #[napi(getter)]
     pub fn place(&self) -> String {
         self.place.clone()
@@ -147,20 +147,20 @@ impl Sandbox {
         self.is_new
     }
 
-    /// Seconds that a command may take if its call does not say it; nothing: no limit.
+    /// The default timeout of commands in seconds, or nothing if there is none.
     #[napi(getter)]
     pub fn default_seconds(&self) -> Option<f64> {
         self.default_timeout.map(|timeout| timeout.as_secs_f64())
     }
 
-    /// The same sandbox under one more policy, which is JSON.
+    /// Returns the same sandbox under an additional policy, which is JSON.
     #[napi]
     pub fn narrowed(&self, policy: String) -> napi::Result<Self> {
         let narrowed = self.get()?.narrowed(guard::policy(&policy)?).map_err(Failed::from)?;
         Ok(self.with(narrowed))
     }
 
-    /// Events that no call has reported yet; afterwards no call reports them.
+    /// Returns notices that no call has reported yet. Later calls do not report them.
     #[napi]
     pub fn take_notices(&self) -> napi::Result<Vec<String>> {
         Ok(self.get()?.take_notices().iter().map(ToString::to_string).collect())
@@ -183,7 +183,7 @@ impl Sandbox {
         )
     }
 
-    /// Starts a command in the background; it has no time limit unless it is given one.
+    /// Starts a command in the background. Default timeout: none.
     #[napi]
     pub fn start<'env>(
         &self,
@@ -204,7 +204,7 @@ impl Sandbox {
         )
     }
 
-    /// The commands that were started, oldest first.
+    /// Lists the started commands, oldest first.
     #[napi]
     pub fn processes<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         self.call(env, None, |sandbox| async move {
@@ -220,7 +220,7 @@ impl Sandbox {
         })
     }
 
-    /// Bytes of a file from an offset on, no more than fit into one answer; none at its end.
+    /// Reads a file from an offset, at most as many bytes as fit into one answer. Returns no bytes at its end.
     #[napi]
     pub fn read_range<'env>(
         &self,
@@ -247,7 +247,7 @@ impl Sandbox {
         self.call(env, call, |sandbox| async move { sandbox.write(&path, content).await.map(drop) })
     }
 
-    /// Writes a file from one of this machine.
+    /// Uploads a file of this machine.
     #[napi]
     pub fn upload_from<'env>(
         &self,
@@ -262,7 +262,7 @@ impl Sandbox {
         })
     }
 
-    /// Writes a file to one of this machine; returns its size.
+    /// Downloads a file to this machine and returns its size.
     #[napi]
     pub fn download_to<'env>(
         &self,
@@ -279,7 +279,7 @@ impl Sandbox {
         })
     }
 
-    /// How often the text was replaced.
+    /// Replaces text in a file and returns the number of replacements.
     #[napi]
     pub fn edit<'env>(
         &self,
@@ -363,7 +363,7 @@ impl Sandbox {
     }
 }
 
-/// How a command ended.
+/// The result of a command.
 #[napi(object, object_from_js = false)]
 pub struct Executed {
     pub output: String,
@@ -389,7 +389,7 @@ pub struct Entry {
     pub path: String,
     pub is_dir: bool,
     pub size: f64,
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     pub modified: f64,
 }
 

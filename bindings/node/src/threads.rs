@@ -22,7 +22,7 @@ pub struct Life {
     pub labels: HashMap<String, String>,
     pub ttl_seconds: Option<f64>,
     pub ttl_idle_seconds: Option<f64>,
-    /// A lost sandbox is replaced by the next call.
+    /// The next call replaces a lost sandbox.
     pub recreate: bool,
 }
 
@@ -49,7 +49,7 @@ impl Threads {
         self.0.get().cloned()
     }
 
-    /// A promise of `work` with the registry.
+    /// Returns a promise of `work` with the registry.
     fn call<'env, T, F>(
         &self,
         env: &'env Env,
@@ -78,13 +78,13 @@ impl Threads {
         Ok(Self(Resident::new(Arc::new(agents::Threads::new(provider.lazy()?, scope, life)))))
     }
 
-    /// The id of a thread's sandbox, whether it exists or not.
+    /// Returns the id of a thread's sandbox, whether it exists or not.
     #[napi]
     pub fn id_of(&self, thread: String) -> napi::Result<String> {
         Ok(self.0.get()?.id_of(&thread).to_string())
     }
 
-    /// The part of a graph's state that names the thread's sandbox.
+    /// Returns the part of a graph's state that names the thread's sandbox.
     #[napi]
     pub fn state_of(&self, thread: String) -> napi::Result<ThreadState> {
         let state = self.0.get()?.state(&thread);
@@ -102,7 +102,7 @@ impl Threads {
         self.call(env, None, |threads| async move { threads.check(&thread).await })
     }
 
-    /// Finds or makes the thread's sandbox: the one that the state names, or the thread's own.
+    /// Finds or creates the thread's sandbox: the one that the state names, or the thread's own.
     #[napi]
     pub fn acquire<'env>(
         &self,
@@ -116,7 +116,7 @@ impl Threads {
         })
     }
 
-    /// Finds or makes the thread's sandbox.
+    /// Finds or creates the thread's sandbox.
     #[napi]
     pub fn get<'env>(&self, env: &'env Env, call: Option<u32>, thread: String) -> napi::Result<Object<'env>> {
         self.call(env, call, |threads| async move { Box::pin(threads.get(&thread)).await.map(Sandbox::from) })
@@ -139,14 +139,14 @@ impl Threads {
         Ok(())
     }
 
-    /// Hands out nothing from now on; returns the ids of the sandboxes that this process used.
+    /// Closes the registry and returns the ids of the sandboxes that this process used.
     #[napi]
     pub fn close(&self, why: String) -> napi::Result<Vec<String>> {
         Ok(self.0.get()?.close(why).iter().map(SandboxId::to_string).collect())
     }
 
-    /// Hands out nothing from now on, deletes the sandboxes that this process used, with `whole_scope` those of the scope, and
-    /// closes the provider.
+    /// Closes the registry, deletes the sandboxes that this process used, and closes the provider. With `whole_scope`,
+    /// deletes all sandboxes of the scope.
     #[napi]
     pub fn shut_down<'env>(
         &self,

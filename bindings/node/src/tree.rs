@@ -1,4 +1,4 @@
-//! Whole directories, and how far their transfer is.
+//! Transfers of directories and their progress.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use tokio::sync::{Mutex, watch};
 use crate::bridge::promise;
 use crate::errors::Failed;
 
-/// How far a transfer is. JavaScript asks for it, so a callback never delays the transfer.
+/// The progress of a transfer. JavaScript polls it, so that a callback never delays the transfer.
 #[napi]
 pub struct Progress(Arc<Mutex<watch::Receiver<TreeProgress>>>, Option<watch::Sender<TreeProgress>>);
 
 impl Progress {
-    /// The function that a transfer calls. It can be taken once.
+    /// Returns the callback of a transfer. It can be taken once.
     pub(crate) fn take(&mut self) -> impl FnMut(TreeProgress) + Send + use<> {
         let sender = self.1.take();
         move |progress| {
@@ -35,7 +35,7 @@ impl Progress {
         Self(Arc::new(Mutex::new(receiver)), Some(sender))
     }
 
-    /// How far the transfer is, once that has changed; nothing when it has ended.
+    /// Waits for a change and returns the current progress, or nothing after the end of the transfer.
     #[napi]
     pub fn next<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         let receiver = self.0.clone();
@@ -83,13 +83,13 @@ impl From<sandpod_client::TreeSummary> for TreeSummary {
     }
 }
 
-/// A number of JavaScript, which is exact up to 2⁵³.
+/// Converts a count to a JavaScript number, which is exact up to 2⁵³.
 #[expect(clippy::cast_precision_loss, reason = "no file has 2⁵³ bytes")]
 pub(crate) fn number(value: u64) -> f64 {
     value as f64
 }
 
-/// A number that JavaScript gave, as far as it is one.
+/// Converts a JavaScript number to a count.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates, and NaN is 0")]
 pub(crate) fn whole(value: f64) -> u64 {
     value as u64

@@ -1,8 +1,8 @@
-//! How a Rust future becomes something that Python can wait for.
+//! Converts Rust futures to calls that Python waits for.
 //!
-//! A [`Call`] does nothing until it is waited for, in one of two ways. `wait()` blocks this thread without the GIL and
-//! notices Ctrl-C. `await` runs it as a task of the runtime and settles an asyncio future from there, on whichever loop
-//! awaits; cancelling that future aborts the task. Either way a call that is given up is dropped at once.
+//! A [`Call`] starts when Python waits for it, in one of two ways. `wait()` blocks the calling thread without the GIL
+//! and checks for Ctrl-C. `await` runs the call as a task of the runtime, which settles an asyncio future of the
+//! running loop; cancelling that future aborts the task. In both cases a cancelled call is dropped at once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,15 +17,15 @@ use tokio::time::timeout;
 
 use crate::runtime::{self, Resident};
 
-/// How long Ctrl-C may go unnoticed.
+/// The interval of checks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Python's None: `()` would be an empty tuple there.
+/// Python's `None`; `()` would become an empty tuple.
 pub(crate) const NOTHING: Option<()> = None;
 
-/// Makes the Python value of an answer, once the GIL is held.
+/// Converts an answer to its Python value, under the GIL.
 type Value = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
-/// What is done when the caller has the answer, and not done if the caller gives the call up before.
+/// Runs when the caller has received the answer. It does not run for a cancelled call.
 type Given = Box<dyn FnOnce() + Send + Sync>;
 type Work = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
@@ -34,12 +34,12 @@ struct Answer {
     given: Option<Given>,
 }
 
-/// One operation, to be waited for once.
+/// One operation, which starts when it is waited for or awaited. Only once.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Call(Mutex<Option<Resident<Work>>>);
 
 impl Call {
-    /// A call that does `work` when it is waited for.
+    /// Creates a call that runs `work`.
     pub(crate) fn new<T, E>(work: impl Future<Output = Result<T, E>> + Send + 'static) -> Self
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
@@ -49,7 +49,7 @@ impl Call {
         Self::of(work, None)
     }
 
-    /// A call that does `work`, and `given` when Python has the answer.
+    /// Creates a call that runs `work`, and `given` when Python has received the answer.
     pub(crate) fn with_receipt<T, E>(
         work: impl Future<Output = Result<T, E>> + Send + 'static,
         given: impl FnOnce() + Send + Sync + 'static,
@@ -83,7 +83,7 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Blocks until the answer is there. Other Python threads run meanwhile, and Ctrl-C ends the call.
+    /// Blocks until the call ends. Other Python threads run meanwhile, and Ctrl-C cancels the call.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let (mut work, runtime) = (self.take()?, runtime::current()?);
         let answer: PyResult<Answer> = py.detach(move || {
@@ -92,7 +92,7 @@ impl Call {
                 if let Ok(answer) = runtime.block_on(async { timeout(TICK, work.as_mut()).await }) {
                     return Ok(answer);
                 }
-                // Outside the runtime: a signal's handler may be Python that calls us. An interpreter that ends has none.
+                // Outside the runtime, because a Python signal handler may call this module.
                 #[expect(
                     clippy::redundant_closure_for_method_calls,
                     reason = "the method has one lifetime, not any"
@@ -108,7 +108,7 @@ impl Call {
         value
     }
 
-    /// What `await` iterates over: an asyncio future of the running loop.
+    /// Returns the iterator of an asyncio future of the running loop.
     fn __await__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let asyncio = py.import("asyncio")?;
         let event_loop = asyncio.call_method0("get_running_loop")?;
@@ -119,7 +119,7 @@ impl Call {
         let task = runtime.spawn(async move {
             if let Some(work) = work.get_mut() {
                 let answer = work.as_mut().await;
-                // Where the GIL may be waited for: not on the threads that move everybody's bytes.
+                // Acquiring the GIL may block, so it is not done on a worker thread of the runtime.
                 tokio::task::spawn_blocking(move || waiter.settle(answer));
             }
         });
@@ -132,14 +132,14 @@ fn forked() -> PyErr {
     PyRuntimeError::new_err("this call was made before the process forked; make it again here")
 }
 
-/// The asyncio future that waits for an answer, and its loop.
+/// An asyncio future and its loop.
 struct Waiter {
     event_loop: Py<PyAny>,
     future: Py<PyAny>,
 }
 
 impl Waiter {
-    /// Hands the answer over. Nobody is there to hear that the loop is closed or the interpreter is about to end.
+    /// Schedules the result on the loop. Errors are ignored: the loop is closed or the interpreter is finalizing.
     fn settle(self, answer: Answer) {
         Python::try_attach(|py| {
             let Answer { value, given } = answer;
@@ -159,7 +159,7 @@ impl Waiter {
     }
 }
 
-/// Runs on the loop's own thread, the only one that may touch its futures.
+/// Settles a future. Runs on the thread of its loop, because asyncio futures are not thread-safe.
 #[pyfunction]
 fn settle(
     future: &Bound<'_, PyAny>,
@@ -176,7 +176,7 @@ fn settle(
     Ok(())
 }
 
-/// On its way to the loop's thread with an answer: what is done there when the caller has that.
+/// Carries the receipt function of an answer to the loop's thread.
 #[pyclass(frozen)]
 struct Receipt(Mutex<Option<Given>>);
 
@@ -189,7 +189,7 @@ impl Receipt {
     }
 }
 
-/// Called when an asyncio future is done: aborts the task behind it if that is because it was cancelled.
+/// The done callback of an asyncio future: aborts its task if the future was cancelled.
 #[pyclass(frozen)]
 struct Abort(Resident<AbortHandle>);
 

@@ -1,4 +1,4 @@
-//! How failures become Python's exceptions. Their classes are in `python/sandpod/errors.py`.
+//! Converts failures to Python exceptions. `python/sandpod/errors.py` defines the classes.
 
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyValueError;
@@ -8,7 +8,7 @@ use pyo3::types::PyAny;
 pyo3::import_exception!(sandpod.errors, SandboxError);
 pyo3::import_exception!(sandpod.errors, SandboxNotFoundError);
 
-/// A failed operation in a sandbox: always a `SandboxError`, which becomes an operation's result.
+/// A failed operation in a sandbox. It is always a `SandboxError`, which the Python side converts to a result.
 pub(crate) struct OperationError(sandpod_client::Error);
 
 impl From<sandpod_client::Error> for OperationError {
@@ -43,14 +43,14 @@ impl From<ProviderError> for PyErr {
     }
 }
 
-/// The error of something that was made before the process forked.
+/// Returns the error for an object that was created before the process forked.
 pub(crate) fn forked(what: &str, next: &str) -> PyErr {
     let message =
         format!("This {what} was made before the process forked, and its connection is the parent's. {next}");
     SandboxError::new_err((message, "forked"))
 }
 
-/// What became of one of several: its value, or its exception, which is not raised.
+/// The outcome of one item of a batch: its value, or its exception, which is returned and not raised.
 pub(crate) struct Outcome<T>(pub(crate) Result<T, OperationError>);
 
 impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Outcome<T> {

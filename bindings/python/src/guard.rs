@@ -1,4 +1,4 @@
-//! Policies and audits, as Python has them.
+//! Policies and audits for Python.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use sandpod::{AuditEvent, AuditSink, CommandRules, Operation, SandboxPolicy};
 
 use crate::errors::ProviderError;
 
-/// A policy that is asked by name alone, for sandboxes that aren't ours.
+/// A policy that checks paths by name only, for sandboxes of other packages.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Policy {
     policy: SandboxPolicy,
@@ -19,7 +19,7 @@ pub(crate) struct Policy {
 
 #[pymethods]
 impl Policy {
-    /// The policy is JSON; one that makes no sense is refused.
+    /// Parses a policy from JSON. An invalid policy raises `ValueError`.
     #[new]
     fn new(policy: &str) -> PyResult<Self> {
         let policy = self::policy(policy)?;
@@ -27,20 +27,20 @@ impl Policy {
         Ok(Self { policy, commands })
     }
 
-    /// Why an operation on a path is refused, if it is.
+    /// Returns why the policy denies an operation on a path, or None.
     fn refusal(&self, operation: &str, path: &str) -> PyResult<Option<String>> {
         let known = Operation::ALL.into_iter().find(|known| known.as_str() == operation);
         let unknown = || PyValueError::new_err(format!("There is no operation {operation:?}."));
         Ok(self.policy.denies(known.ok_or_else(unknown)?, path))
     }
 
-    /// Whether a command line is refused.
+    /// Reports whether the policy denies a command line.
     fn denies_command(&self, line: &str) -> bool {
         self.commands.denies(&line.into()).is_some()
     }
 }
 
-/// Reads a policy.
+/// Parses and checks a policy.
 pub(crate) fn policy(json: &str) -> PyResult<SandboxPolicy> {
     let policy: SandboxPolicy = serde_json::from_str(json)
         .map_err(|error| PyValueError::new_err(format!("The policy can't be used: {error}.")))?;
@@ -53,12 +53,12 @@ fn unusable(error: sandpod::Error) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// Hands events to a thread of Python's, through a queue of Python's, and waits until it has taken them. It runs on the
-/// audit's own thread, which holds the interpreter for no longer than it takes to put something into the queue.
+/// Sends events to a Python thread through a Python queue and waits for the receipt. It runs on the audit's own thread,
+/// which holds the GIL only while it puts an item into the queue.
 pub(crate) struct Queue(Py<PyAny>);
 
 impl Queue {
-    /// Events go into `queue` as a pair: their JSON texts and a receipt.
+    /// Creates a sink that puts pairs into `queue`: the JSON texts of events and a receipt.
     pub(crate) fn new(queue: Py<PyAny>) -> Self {
         Self(queue)
     }
@@ -74,20 +74,20 @@ impl AuditSink for Queue {
         match put {
             None => Err("the interpreter ends".to_owned()),
             Some(Err(error)) => Err(error.to_string()),
-            // A receipt that is thrown away says no.
-            Some(Ok(())) => taken.recv().unwrap_or_else(|_| Err("nobody listens any more".to_owned())),
+            // A dropped receipt is a failure.
+            Some(Ok(())) => taken.recv().unwrap_or_else(|_| Err("the listener has stopped".to_owned())),
         }
     }
 }
 
 impl Drop for Queue {
-    /// Lets the thread at the other end go. An interpreter that ends takes it along.
+    /// Ends the receiving thread. An interpreter that exits ends it itself.
     fn drop(&mut self) {
         Python::try_attach(|py| self.0.call_method1(py, "put", (py.None(),)).map(drop));
     }
 }
 
-/// By which a listener says that it has taken events, or why not.
+/// Acknowledges audit events, or reports why they were not recorded.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Receipt(Mutex<mpsc::Sender<Result<(), String>>>);
 
@@ -95,12 +95,12 @@ pub(crate) struct Receipt(Mutex<mpsc::Sender<Result<(), String>>>);
 impl Receipt {
     fn settle(&self, error: Option<String>) {
         let sender = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Who waited may have left.
+        // The audit may have stopped waiting.
         let _ = sender.send(error.map_or(Ok(()), Err));
     }
 }
 
-/// How many lines an audit file has, if nobody changed it.
+/// Returns the number of lines of an unmodified audit file.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "Python hands it over")]
 pub(crate) fn verify_audit(path: PathBuf) -> PyResult<u64> {

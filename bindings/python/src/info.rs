@@ -1,4 +1,4 @@
-//! What a provider says of its sandboxes, as Python has it. Times are seconds since the Unix epoch.
+//! The details of sandboxes that a provider returns to Python. Times are seconds since the Unix epoch.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -99,7 +99,7 @@ impl From<sandpod::PoolStatus> for Pool {
     }
 }
 
-/// The state of this name.
+/// Returns the status of this name.
 pub(crate) fn status(name: &str) -> Option<Status> {
     let all = [Status::Running, Status::Warm, Status::Suspended, Status::Pending, Status::Terminated];
     all.into_iter().find(|status| status.as_str() == name)

@@ -1,7 +1,7 @@
-//! The native half of the Python package: conversion and glue, no rules of its own.
+//! The native half of the Python package: it converts values and contains no rules of its own.
 //!
-//! A `Provider` makes sandboxes and a `Sandbox` works in them. Each of their methods returns a `Call`, which Python
-//! either waits for or awaits. All work is done on the one runtime of the process.
+//! A `Provider` creates and finds sandboxes, and a `Sandbox` runs operations in one. Their methods that do I/O return a
+//! `Call`, which Python waits for or awaits. All calls run on the single tokio runtime of the process.
 
 mod bridge;
 mod errors;
@@ -16,7 +16,7 @@ mod threads;
 mod tools;
 mod tree;
 
-/// What the Python files beside it are made of; they are the public face.
+/// The private native module. The Python files of the package are its public interface.
 #[pyo3::pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]

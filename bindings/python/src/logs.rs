@@ -1,6 +1,6 @@
-//! What the core logs, as records of Python's `logging`.
+//! Forwards the log of the core to Python's `logging`.
 //!
-//! Records wait in a bounded queue for a thread of their own: whoever logs never waits for the interpreter.
+//! A bounded queue passes records to a dedicated thread, so that logging never waits for the GIL.
 
 use std::fmt::{self, Write as _};
 use std::sync::mpsc::{self, SyncSender};
@@ -12,15 +12,15 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Records that may wait; those beyond are dropped.
+/// The capacity of the queue. Records that do not fit are dropped.
 const QUEUE: usize = 1024;
 
 static LOG: ProcessLocal<Log> = ProcessLocal::new();
 
-/// Forwards what the core logs to Python's loggers, `sandpod` and those below it.
+/// Forwards logs of the core to Python's loggers: `sandpod` and its children.
 #[pyfunction]
 pub(crate) fn forward_logs() {
-    // Another library of this process may be listening already; then it has them.
+    // Another library of this process may have set its own subscriber, which then receives the log.
     let _ = tracing::subscriber::set_global_default(Forward);
 }
 
@@ -30,7 +30,7 @@ struct Line {
     text: String,
 }
 
-/// The queue of this process and the thread behind it: a forked child has its own.
+/// The queue of this process, which a dedicated thread reads. A forked child has its own.
 struct Log(Option<SyncSender<Line>>);
 
 impl Default for Log {
@@ -38,7 +38,7 @@ impl Default for Log {
         let (sender, lines) = mpsc::sync_channel::<Line>(QUEUE);
         let thread = thread::Builder::new().name("sandpod-logs".to_owned()).spawn(move || {
             for line in lines {
-                // An interpreter that ends takes no more; a handler that fails has said so itself.
+                // A finalizing interpreter takes no records; `logging` reports the errors of handlers itself.
                 Python::try_attach(|py| drop(hand_over(py, &line)));
             }
         });
@@ -51,7 +51,7 @@ fn hand_over(py: Python<'_>, line: &Line) -> PyResult<()> {
     logger.call_method1("log", (line.level, "%s", &line.text)).map(drop)
 }
 
-/// Takes events, and no spans.
+/// Receives events and ignores spans.
 struct Forward;
 
 impl Subscriber for Forward {
@@ -68,7 +68,7 @@ impl Subscriber for Forward {
             text: text.message + &text.fields,
         };
         if let Log(Some(queue)) = &*LOG.get() {
-            // A full queue means that nobody reads as fast as we log.
+            // Dropped if the queue is full.
             let _ = queue.try_send(line);
         }
     }
@@ -86,12 +86,12 @@ impl Subscriber for Forward {
     fn exit(&self, _span: &Id) {}
 }
 
-/// The logger of a module: `sandpod.backend.raw` for `sandpod::backend::raw`, `sandpod.kube` for `sandpod_kube`.
+/// Returns a module's logger: `sandpod.backend.raw` for `sandpod::backend::raw`, `sandpod.kube` for `sandpod_kube`.
 fn logger(target: &str) -> String {
     target.replace("::", ".").replacen("sandpod_", "sandpod.", 1)
 }
 
-/// Python's number for a level.
+/// Returns Python's number for a level.
 fn level(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,
@@ -101,7 +101,7 @@ fn level(level: Level) -> u8 {
     }
 }
 
-/// The message, and the fields behind it.
+/// The message of an event, followed by its fields.
 #[derive(Default)]
 struct Text {
     message: String,

@@ -1,4 +1,4 @@
-//! Commands that go on by themselves.
+//! Background commands and their output.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::bridge::{Call, NOTHING};
 use crate::errors::{OperationError, forked};
 use crate::runtime::Resident;
 
-/// A started command. It goes on when nobody holds this any more.
+/// A started command. It continues to run after this object is dropped.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Process {
     name: String,
@@ -29,7 +29,7 @@ impl From<sandpod::Process> for Process {
 }
 
 impl Process {
-    /// A call that does `work` with the process.
+    /// Creates a call that runs `work` with the process.
     fn call<T, F>(&self, work: impl FnOnce(sandpod::Process) -> F) -> PyResult<Call>
     where
         F: Future<Output = Result<T, sandpod_client::Error>> + Send + 'static,
@@ -53,7 +53,7 @@ impl Process {
         &self.name
     }
 
-    /// Its output from an offset on, and its end.
+    /// Returns the events of the command from an output offset until its exit.
     fn attach(&self, from_offset: u64) -> PyResult<Output> {
         let events = self.get()?.attach(from_offset);
         Ok(Output(Resident::new(Arc::new(Mutex::new(events)))))
@@ -83,13 +83,13 @@ impl Process {
 
 type Events = BoxStream<'static, Result<Event, sandpod_client::Error>>;
 
-/// What a command does, one event after the other.
+/// The events of a command.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Output(Resident<Arc<Mutex<Events>>>);
 
 #[pymethods]
 impl Output {
-    /// The next event, or None after the last. A call that is given up loses none.
+    /// Returns the next event, or None after the last one. A cancelled call loses no event.
     fn next(&self) -> PyResult<Call> {
         let events = self.0.get().ok_or_else(|| forked("output", "Attach to the process again here."))?;
         let events = events.clone();
@@ -147,7 +147,7 @@ impl From<sandpod_client::Exit> for Exit {
     }
 }
 
-/// A command that somebody has started.
+/// A listed command.
 #[derive(IntoPyObject)]
 pub(crate) struct ProcessInfo {
     process: Process,

@@ -1,4 +1,4 @@
-//! Where sandboxes come from.
+//! Providers, which create, find and delete sandboxes.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,12 +19,12 @@ use crate::runtime::Resident;
 use crate::sandbox::Sandbox;
 use crate::threads::Threads;
 
-/// Makes sandboxes, of agent-sandbox, as plain Pods or on this machine, and finds them again.
+/// Creates, finds and deletes sandboxes: claims of agent-sandbox, plain Pods, or sandboxes on this machine.
 #[pyclass(frozen, weakref, module = "sandpod._native")]
 pub(crate) struct Provider(Resident<Arc<LazyProvider>>);
 
 impl Provider {
-    /// A call that does `work` with the provider.
+    /// Creates a call that runs `work` with the provider.
     fn call<T, F>(&self, work: impl FnOnce(Arc<LazyProvider>) -> F) -> PyResult<Call>
     where
         F: Future<Output = sandpod::Result<T>> + Send + 'static,
@@ -41,8 +41,9 @@ impl Provider {
 
 #[pymethods]
 impl Provider {
-    /// The configuration is JSON; what can't be used is refused by name. The guest is looked for in `package_dir`. Events of
-    /// the audit go into `audit`, a queue of Python's. A provider that only adopts claims needs no template.
+    /// Creates a provider without connecting. The configuration is JSON; unsupported options are rejected by name.
+    /// `package_dir` contains the guest. The Python queue `audit` receives the events of the audit. A provider that
+    /// only adopts claims needs no template.
     #[new]
     #[pyo3(signature = (mode, config, package_dir, audit, *, only_adopts = false))]
     fn new(
@@ -60,7 +61,7 @@ impl Provider {
         Ok(Self(Resident::new(Arc::new(provider))))
     }
 
-    /// The registry of the scope's threads.
+    /// Returns the registry of the scope's threads.
     #[pyo3(signature = (scope, labels, ttl_seconds, ttl_idle_seconds, *, recreate))]
     fn threads(
         &self,
@@ -79,7 +80,8 @@ impl Provider {
         Ok(Threads::new(self.get()?.clone(), scope, life))
     }
 
-    /// `create` makes the sandbox of that very id if there is none; `recreate` gives it a new place if it lost its own.
+    /// Finds or creates a sandbox. With `create`, a missing one is created with the given id. With `recreate`, a lost
+    /// one is replaced.
     #[pyo3(signature = (sandbox_id, labels, ttl_seconds, ttl_idle_seconds, policy = None, *, create = false, recreate = true))]
     #[expect(clippy::too_many_arguments, reason = "most are keywords in Python")]
     fn get_or_create(
@@ -114,12 +116,12 @@ impl Provider {
         )
     }
 
-    /// The sandbox of a claim that somebody else made and keeps.
+    /// Connects to the sandbox of a claim that another program created and owns.
     fn adopt(&self, claim_name: String) -> PyResult<Call> {
         self.call(|provider| async move { provider.get().await?.adopt(&claim_name).await.map(Sandbox::from) })
     }
 
-    /// Answers when its Pod is gone.
+    /// Suspends the sandbox and waits until its Pod is deleted.
     #[pyo3(signature = (sandbox_id, *, force = false))]
     fn suspend(&self, sandbox_id: String, force: bool) -> PyResult<Call> {
         self.call(move |provider| async move {
@@ -134,14 +136,14 @@ impl Provider {
         self.call(|provider| async move { provider.get().await?.resume(request).await.map(Sandbox::from) })
     }
 
-    /// What is known of it without asking it.
+    /// Returns the details of the sandbox without connecting to it.
     fn info(&self, sandbox_id: String) -> PyResult<Call> {
         self.call(
             |provider| async move { provider.get().await?.info(&sandbox_id).await.map(info::Info::from) },
         )
     }
 
-    /// One page; a page before the last one is never empty.
+    /// Returns one page of sandboxes. Only the last page may be empty.
     fn list(
         &self,
         cursor: Option<String>,
@@ -171,7 +173,7 @@ impl Provider {
         self.call(|provider| async move { provider.get().await?.pool_status().await.map(info::Pool::from) })
     }
 
-    /// Stops what is done in the background.
+    /// Stops background work.
     fn close(&self) -> PyResult<Call> {
         self.call(|provider| async move {
             provider.close().await;
@@ -179,7 +181,7 @@ impl Provider {
         })
     }
 
-    /// Answers when the audit has written all events so far, or when that takes too long.
+    /// Waits until the audit has recorded all events so far, or until a timeout.
     fn flush_audit(&self) -> PyResult<Call> {
         self.call(|provider| async move {
             provider.flush_audit().await;
@@ -194,7 +196,7 @@ impl Provider {
         )
     }
 
-    /// Answers when all is gone.
+    /// Deletes the sandbox and waits until all its objects are deleted.
     fn delete(&self, sandbox_id: String) -> PyResult<Call> {
         self.call(|provider| async move {
             provider.get().await?.delete(&sandbox_id, true).await.map(|()| NOTHING)
@@ -202,17 +204,17 @@ impl Provider {
     }
 }
 
-/// What becomes of a sandbox whose place is lost.
+/// Returns how to handle a lost sandbox.
 fn on_lost(recreate: bool) -> OnLost {
     if recreate { OnLost::Recreate } else { OnLost::Error }
 }
 
-/// Sandbox ids that are well-formed.
+/// Parses sandbox ids.
 pub(crate) fn ids(ids: Vec<String>) -> PyResult<Vec<SandboxId>> {
     ids.into_iter().map(|id| id.parse()).collect::<sandpod::Result<_>>().map_err(unusable)
 }
 
-/// A time that may be longer than any clock has.
+/// Converts seconds to a duration. Out-of-range values become the longest duration.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -224,7 +226,7 @@ fn no_status(name: &str) -> PyErr {
     PyValueError::new_err(message)
 }
 
-/// The scope of a thread manager whose caller names none: it follows from the configuration and these labels.
+/// Returns the default scope of a thread manager, which is derived from the configuration and the labels.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "Python hands it over")]
 pub(crate) fn default_scope(mode: &str, config: &str, labels: BTreeMap<String, String>) -> PyResult<String> {
@@ -233,7 +235,7 @@ pub(crate) fn default_scope(mode: &str, config: &str, labels: BTreeMap<String, S
     Ok(config.default_scope(&labels))
 }
 
-/// The options, as JSON, that `arguments` or else the variables and the file of this process say.
+/// Resolves options from arguments, variables and the configuration file, and returns them as JSON.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "Python hands it over")]
 pub(crate) fn load_options(path: Option<PathBuf>, arguments: &str) -> PyResult<String> {

@@ -1,4 +1,4 @@
-//! A sandbox: every operation that Deep Agents knows.
+//! A sandbox and its operations.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::process::{Process, ProcessInfo};
 use crate::runtime::Resident;
 use crate::tree::{Progress, TreeSummary};
 
-/// A sandbox that answers.
+/// A connected sandbox.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Sandbox {
     id: String,
@@ -41,7 +41,7 @@ impl From<SandboxHandle> for Sandbox {
 }
 
 impl Sandbox {
-    /// A call that does `work` with the sandbox.
+    /// Creates a call that runs `work` with the sandbox.
     fn call<T, F>(&self, work: impl FnOnce(sandpod::Sandbox) -> F) -> PyResult<Call>
     where
         F: Future<Output = Result<T, sandpod_client::Error>> + Send + 'static,
@@ -57,7 +57,7 @@ impl Sandbox {
         Ok(Call::with_receipt(work, || receipt.given()))
     }
 
-    /// The same one, reached in another way.
+    /// Returns the same sandbox with another inner handle.
     fn with(&self, inner: sandpod::Sandbox) -> Self {
         Self {
             id: self.id.clone(),
@@ -81,47 +81,47 @@ impl Sandbox {
         &self.id
     }
 
-    /// The same sandbox under one more policy, which is JSON.
+    /// Returns the same sandbox under an additional policy, which is JSON.
     fn narrowed(&self, policy: &str) -> PyResult<Self> {
         let sandbox = self.inner.get().ok_or_else(|| forked("sandbox", "Find it again here."))?;
         let narrowed = sandbox.narrowed(guard::policy(policy)?);
         Ok(self.with(narrowed.map_err(|error| PyValueError::new_err(error.to_string()))?))
     }
 
-    /// Names its present place, as no other place is called.
+    /// Returns the unique name of the sandbox's current place.
     #[getter]
     fn place(&self) -> &str {
         &self.place
     }
 
-    /// Whether the sandbox's place is new, so that no caller has used it.
+    /// Reports whether the sandbox's place is new and unused.
     #[getter]
     fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// The same sandbox, for calls whose results no caller reads: they don't report a loss.
+    /// Returns the same sandbox for calls whose results are not read: they do not report a loss.
     fn without_reports(&self) -> PyResult<Self> {
         Ok(self.with(self.get()?.without_reports()))
     }
 
-    /// Whether the next call reports a loss.
+    /// Reports whether the next call reports a loss.
     fn has_report(&self) -> PyResult<bool> {
         Ok(self.get()?.has_report())
     }
 
-    /// What happened since this was asked last, a loss among it.
+    /// Returns the notices since the previous call, such as a loss of files.
     fn take_notices(&self) -> PyResult<Vec<String>> {
         Ok(self.get()?.take_notices().iter().map(ToString::to_string).collect())
     }
 
-    /// Lets the next call report that the sandbox has been replaced.
+    /// Makes the next call report that the sandbox was replaced.
     fn report_replaced(&self) -> PyResult<()> {
         self.get()?.report_replaced();
         Ok(())
     }
 
-    /// Without a timeout the configuration's counts; 0 waits for ever.
+    /// Runs a command. Default timeout: that of the configuration; 0 disables it.
     #[pyo3(signature = (command, timeout, *, shell_session = None, max_output_bytes = None, working_dir = None))]
     fn execute(
         &self,
@@ -161,7 +161,7 @@ impl Sandbox {
         self.call(|sandbox| async move { sandbox.read_bytes(&path, MAX_DOWNLOAD_BYTES).await })
     }
 
-    /// How often the text was replaced.
+    /// Replaces text in a file and returns the number of replacements.
     #[pyo3(signature = (path, old, new, *, replace_all))]
     fn edit(&self, path: String, old: String, new: String, replace_all: bool) -> PyResult<Call> {
         self.call(|sandbox| async move {
@@ -192,7 +192,7 @@ impl Sandbox {
         self.call(|sandbox| async move { sandbox.delete(&path).await.map(|()| NOTHING) })
     }
 
-    /// Starts a command that goes on by itself; as long as it takes, unless it has a timeout.
+    /// Starts a command in the background. Default timeout: none.
     #[pyo3(signature = (command, timeout, *, env, working_dir, stdin, combined, paced, terminal))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn start(
@@ -213,7 +213,7 @@ impl Sandbox {
         self.call(|sandbox| async move { sandbox.start(command, options).await.map(Process::from) })
     }
 
-    /// The commands that were started, oldest first.
+    /// Lists the started commands, oldest first.
     fn processes(&self) -> PyResult<Call> {
         self.call(|sandbox| async move {
             let all = sandbox.processes().await?;
@@ -221,7 +221,7 @@ impl Sandbox {
         })
     }
 
-    /// Copies a directory of this machine into the sandbox; beside the call, how far it is.
+    /// Copies a directory of this machine into the sandbox. Returns the call and its progress.
     fn upload_tree(&self, local_dir: PathBuf, path: String) -> PyResult<(Call, Progress)> {
         let (tell, progress) = Progress::channel();
         let call = self.call(|sandbox| async move {
@@ -230,7 +230,7 @@ impl Sandbox {
         Ok((call, progress))
     }
 
-    /// Copies a directory of the sandbox to this machine; beside the call, how far it is.
+    /// Copies a directory of the sandbox to this machine. Returns the call and its progress.
     fn download_tree(&self, path: String, local_dir: PathBuf) -> PyResult<(Call, Progress)> {
         let (tell, progress) = Progress::channel();
         let call = self.call(|sandbox| async move {
@@ -240,12 +240,12 @@ impl Sandbox {
         Ok((call, progress))
     }
 
-    /// Nothing or an exception for each file, in the order given.
+    /// Writes files. Returns None or an exception for each file, in the given order.
     fn upload(&self, files: Vec<(String, Bytes)>) -> PyResult<Call> {
         self.call(|sandbox| async move { Ok(outcomes(upload_files(&sandbox, files).await, |()| NOTHING)) })
     }
 
-    /// The content or an exception for each file, in the order given.
+    /// Reads files. Returns the content or an exception for each file, in the given order.
     fn download(&self, paths: Vec<String>) -> PyResult<Call> {
         self.call(
             |sandbox| async move { Ok(outcomes(download_files(&sandbox, paths).await, |content| content)) },
@@ -253,7 +253,7 @@ impl Sandbox {
     }
 }
 
-/// The outcome of each file as Python has it.
+/// Converts the outcome of each file.
 fn outcomes<T, U>(
     outcomes: Vec<Result<T, sandpod_client::Error>>,
     convert: impl Fn(T) -> U,
@@ -262,7 +262,7 @@ fn outcomes<T, U>(
     outcomes.map(|outcome| Outcome(outcome.map(&convert).map_err(OperationError::from))).collect()
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(IntoPyObject)]
 struct Executed {
     output: String,

@@ -25,7 +25,7 @@ impl Threads {
         self.0.get().ok_or_else(|| forked("registry of threads", "Make another one here."))
     }
 
-    /// A call that does `work` with the registry.
+    /// Creates a call that runs `work` with the registry.
     fn call<T, F>(&self, work: impl FnOnce(Arc<sandpod::agents::Threads>) -> F) -> PyResult<Call>
     where
         F: Future<Output = sandpod::Result<T>> + Send + 'static,
@@ -38,22 +38,22 @@ impl Threads {
 
 #[pymethods]
 impl Threads {
-    /// The id of a thread's sandbox, whether it exists or not.
+    /// Returns the id of a thread's sandbox, whether it exists or not.
     fn id_of(&self, thread: &str) -> PyResult<String> {
         Ok(self.get()?.id_of(thread).to_string())
     }
 
-    /// The sandbox that this process has found for the thread.
+    /// Returns the sandbox that this process has found for the thread, or None.
     fn known(&self, thread: &str) -> PyResult<Option<Sandbox>> {
         Ok(self.get()?.known(thread).map(Sandbox::from))
     }
 
-    /// The id and the place to write into the thread's conversation, if the thread has a sandbox.
+    /// Returns the id and the place to write into the thread's conversation, or None if the thread has no sandbox.
     fn state(&self, thread: &str) -> PyResult<Option<(Option<String>, Option<String>)>> {
         Ok(self.get()?.state(thread).map(|state| (state.id, state.place)))
     }
 
-    /// Notes the sandbox and the place that a conversation's state names.
+    /// Records the sandbox and the place that a conversation's state names.
     fn expect(&self, thread: &str, sandbox_id: Option<String>, place: Option<String>) -> PyResult<()> {
         self.get()?.expect(thread, &ThreadState { id: sandbox_id, place });
         Ok(())
@@ -82,7 +82,7 @@ impl Threads {
         self.call(|threads| async move { threads.check(&thread).await.map(|()| NOTHING) })
     }
 
-    /// Removes the thread's entry, whose sandbox is gone.
+    /// Removes the entry of a thread whose sandbox is gone.
     fn lose(&self, thread: &str) -> PyResult<()> {
         self.get()?.lose(thread);
         Ok(())
@@ -94,24 +94,24 @@ impl Threads {
         Ok(())
     }
 
-    /// Removes the thread's entry, whose sandbox the caller deletes, and returns its id, if any.
+    /// Removes the thread's entry and returns the id of its sandbox, if any, which the caller deletes.
     fn take(&self, thread: &str) -> PyResult<Option<String>> {
         Ok(self.get()?.take(thread).map(|id| id.to_string()))
     }
 
-    /// Closes the registry: the sandboxes that this process used.
+    /// Closes the registry and returns the ids of the sandboxes that this process used.
     fn close(&self, why: &str) -> PyResult<Vec<String>> {
         Ok(self.get()?.close(why).iter().map(ToString::to_string).collect())
     }
 
-    /// Deletes sandboxes; those that are left are an error.
+    /// Deletes sandboxes. Sandboxes that are left raise an error.
     fn delete_all(&self, sandbox_ids: Vec<String>, within: f64) -> PyResult<Call> {
         let (ids, within) = (ids(sandbox_ids)?, seconds(within));
         self.call(move |threads| async move { threads.delete(ids, false, within).await.map(|()| NOTHING) })
     }
 
-    /// Closes the registry, deletes the sandboxes that this process used, with `whole_scope` those of the scope, and closes the
-    /// provider.
+    /// Closes the registry, deletes the sandboxes that this process used, and closes the provider. With `whole_scope`,
+    /// deletes all sandboxes of the scope.
     #[pyo3(signature = (why, within, *, whole_scope))]
     fn shut_down(&self, why: String, within: f64, whole_scope: bool) -> PyResult<Call> {
         self.call(move |threads| async move {

@@ -1,10 +1,10 @@
-//! The texts of tools: errors, and outputs that are too long for a conversation.
+//! The texts that tools return: errors, and shortened outputs.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sandpod::agents::{Surface, ToolError, offload};
 
-/// The text that a tool returns for the error of a call about `path`.
+/// Returns the text of a tool for an error about `path`.
 #[pyfunction]
 #[pyo3(signature = (tool, code, message, path = "", *, old = "", max_binary_bytes = 0))]
 pub(crate) fn tool_error(
@@ -28,26 +28,26 @@ pub(crate) fn tool_error(
     })
 }
 
-/// The exit code of a command that has no result: none if the command may have run.
+/// Returns the exit code of a command without a result, or None if the command may have run.
 #[pyfunction]
 pub(crate) fn exit_code_without_result(code: &str) -> Option<i32> {
     ToolError::new(Surface::Python, code, "").exit_code()
 }
 
-/// The number of bytes to capture of an output when the caller asks for `max_bytes`.
+/// Returns the number of bytes of output to capture if the caller requests `max_bytes`.
 #[pyfunction]
 #[pyo3(signature = (max_bytes))]
 pub(crate) fn capture_limit(max_bytes: Option<u64>) -> u64 {
     offload::capture_limit(max_bytes)
 }
 
-/// The output for a result without a file; none: it fits as it is.
+/// Returns the shortened output for a result without a file, or None if the output fits.
 #[pyfunction]
 pub(crate) fn truncated_output(output: &str) -> Option<&str> {
     offload::truncated(output)
 }
 
-/// The first and last lines of a captured output, and whether a marker names the number of lines that are left out.
+/// Returns the first and last lines of a captured output, and whether a marker has the number of omitted lines.
 #[pyfunction]
 pub(crate) fn output_preview(output: &str) -> (String, bool) {
     let preview = offload::preview(output);

@@ -1,4 +1,4 @@
-//! Whole directories, and how far their transfer is.
+//! Transfers of directories and their progress.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::bridge::Call;
 use crate::errors::{OperationError, forked};
 use crate::runtime::Resident;
 
-/// How far a transfer is. Python asks for it, so that no callback runs on the threads that move everybody's bytes.
+/// The progress of a transfer. Python polls it, so that no callback runs on a worker thread of the runtime.
 #[pyclass(frozen, module = "sandpod._native")]
 pub(crate) struct Progress(Resident<Arc<Mutex<watch::Receiver<TreeProgress>>>>);
 
 impl Progress {
-    /// What a transfer tells, and where Python asks for the last of it.
+    /// Returns the callback of a transfer, and the progress that Python polls.
     pub(crate) fn channel() -> (impl FnMut(TreeProgress) + Send, Self) {
         let (sender, receiver) = watch::channel(TreeProgress::default());
         let tell = move |progress| {
@@ -27,7 +27,7 @@ impl Progress {
 
 #[pymethods]
 impl Progress {
-    /// How far it is now, once that has changed; None when it has ended.
+    /// Waits for a change and returns the current progress, or None after the end of the transfer.
     fn next(&self) -> PyResult<Call> {
         let receiver = self.0.get().ok_or_else(|| forked("transfer", "Begin it again here."))?.clone();
         Ok(Call::new(async move {
@@ -45,7 +45,7 @@ struct Step {
     bytes: u64,
 }
 
-/// What was transferred.
+/// The counts of a finished transfer.
 #[derive(IntoPyObject)]
 pub(crate) struct TreeSummary {
     files: u64,

@@ -89,4 +89,4 @@ class Client:
 
 
 class SandboxNotFoundError(Exception):
-    """As the SDK's."""
+    """An error with the name of the SDK's."""

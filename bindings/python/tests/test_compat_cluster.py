@@ -382,7 +382,7 @@ def test_b5_the_api_server_is_the_one_that_is_named(
     kubeconfig = json.loads(Path(str(config.kubeconfig)).read_text())
     token = kubeconfig["users"][0]["user"]["token"]
     if who == "a token":
-        kubeconfig["users"][0]["user"] = {"token": "nobody's"}
+        kubeconfig["users"][0]["user"] = {"token": "invalid"}
     (file := tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
     with kubectl_proxy(file) as url:
         provider = langchain_kubernetes.KubernetesProvider(

@@ -1,4 +1,4 @@
-"""What the documentation of langchain-agent-sandbox shows its users, with a scripted model.
+"""The examples in the documentation of langchain-agent-sandbox, with a scripted model.
 
 The import is that of the drop-in module. Its blocks for Deep Agents before 0.7 pass functions of a runtime and texts,
 which today's refuses: backends are objects here, and conversations have messages.

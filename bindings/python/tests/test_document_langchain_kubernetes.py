@@ -1,4 +1,4 @@
-"""What the documentation of langchain-kubernetes 0.4 shows its users, with a scripted model.
+"""The examples in the documentation of langchain-kubernetes 0.4, with a scripted model.
 
 The import is that of the drop-in module, and the names in the cluster are those of the place.
 """

@@ -1,4 +1,4 @@
-"""What the documentation of langchain-kubernetes-agent-sandbox 0.2 shows its users, with a scripted model.
+"""The examples in the documentation of langchain-kubernetes-agent-sandbox 0.2, with a scripted model.
 
 The import is that of the drop-in module. Claims are taken from pools now, which is the one line that the SDK's own
 client changed.

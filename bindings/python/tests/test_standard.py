@@ -24,7 +24,7 @@ NO_PYTHON = "it starts python, which the image does not have"
 
 
 def _expect_failure(name: str, reason: str) -> Callable[..., None]:
-    """A standard test that is right to fail; the suite allows no other way to name it."""
+    """Return an override of a standard test that is expected to fail."""
     standard = getattr(SandboxIntegrationTests, name)
 
     def test(self: SandboxIntegrationTests, sandbox_backend: SandboxBackendProtocol, sandbox_test_root: str) -> None:
@@ -57,7 +57,7 @@ class TestOnThisMachine(_Standard):
     @classmethod
     def sandbox(cls, local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[KubernetesSandbox]:
         for sandbox in _of(local_config()):
-            # The suite wants a `python`, and Debian has only a `python3`.
+            # The suite requires `python`, and Debian has only `python3`.
             assert sandbox.execute("mkdir -p ~/.local/bin; ln -s $(which python3) ~/.local/bin/python").exit_code == 0
             yield sandbox
 

@@ -1,4 +1,4 @@
-"""agent-sandbox's first runtime, with no guest of ours beside it: an agent's tools work there, too."""
+"""An agent's tools on agent-sandbox's first runtime, without our guest."""
 
 from __future__ import annotations
 

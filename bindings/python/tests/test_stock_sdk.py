@@ -1,4 +1,4 @@
-"""agent-sandbox's own SDK, as it comes from PyPI, on a guest that speaks the APIs of its two runtimes."""
+"""agent-sandbox's SDK from PyPI, on a guest that implements the APIs of its two runtimes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LISTENS = re.compile(r"(runtime|gRPC|REST) API: 127\.0\.0\.1:(\d+)$")
 
 
 class Cluster:
-    """Knows where the guest is, as a cluster would."""
+    """Resolves the address of the guest, as a cluster does."""
 
     injected_api_client = None
 
@@ -41,7 +41,7 @@ class Cluster:
 
 
 class Stock:
-    """One of the runtimes, as the SDK shows it."""
+    """One of the runtimes, accessed through the SDK."""
 
     def __init__(self, config: SandboxInClusterConnectionConfig | SandboxdInClusterConnectionConfig) -> None:
         self.is_sandboxd = isinstance(config, SandboxdInClusterConnectionConfig)
@@ -60,7 +60,7 @@ class Stock:
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    """Starts a guest, and tells on which port it has which API."""
+    """Starts a guest and returns the port of each API."""
     home = tmp_path_factory.mktemp("guest")
     environment = {
         "PATH": os.environ["PATH"],
@@ -69,7 +69,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
         "SANDPOD_STOCK_ROOT_DIR": str(home / "workspace"),
     }
     command = [GUEST, "serve", "--stock-apis=127.0.0.1:0,127.0.0.1:0,127.0.0.1:0"]
-    # A network has room for one guest: another run of these tests waits for this one.
+    # Only one guest can run in a network namespace, so a parallel run of these tests waits.
     with (Path(tempfile.gettempdir()) / "sandpod-stock-test.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as guest:
@@ -167,7 +167,7 @@ def test_a_path_outside_the_root_is_forbidden(stock: Stock) -> None:
 
 def test_files_and_directories_are_deleted(stock: Stock) -> None:
     if not stock.is_sandboxd:
-        with pytest.raises(NotImplementedError):  # the SDK's own word: this API has no such call
+        with pytest.raises(NotImplementedError):  # raised by the SDK: this API has no such call
             stock.files.delete("file")
         return
     for path in ("old/file", "old/other & more"):
@@ -183,7 +183,7 @@ def test_files_and_directories_are_deleted(stock: Stock) -> None:
 
 def test_a_command_has_the_environment_and_directory_of_its_call(stock: Stock) -> None:
     if not stock.is_sandboxd:
-        with pytest.raises(NotImplementedError):  # the SDK's own word
+        with pytest.raises(NotImplementedError):  # raised by the SDK
             stock.commands.run("pwd", cwd="sub")
         return
     stock.files.write("sub/file", "x")

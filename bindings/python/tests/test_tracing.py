@@ -1,4 +1,4 @@
-"""What operations leave behind: spans of OpenTelemetry and records of `logging`, and never a command or a content."""
+"""OpenTelemetry spans and `logging` records of operations, which contain no commands or file contents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECRET = "hunter2"  # noqa: S105 - what must not be seen
 
 @pytest.fixture(scope="module")
 def exporter() -> InMemorySpanExporter:
-    """Hears of every span of this process from now on."""
+    """Receives every later span of this process."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -37,7 +37,7 @@ def exporter() -> InMemorySpanExporter:
 
 @pytest.fixture
 def spans(exporter: InMemorySpanExporter) -> Callable[[], list[ReadableSpan]]:
-    """Gives our spans since the test began."""
+    """Returns our spans since the start of the test."""
     exporter.clear()
     return lambda: [span for span in exporter.get_finished_spans() if span.name.startswith("sandpod.")]
 

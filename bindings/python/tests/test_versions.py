@@ -1,4 +1,4 @@
-"""Which versions of Deep Agents the package works with. `cargo xtask test` makes an environment for each."""
+"""The supported versions of Deep Agents. `cargo xtask test` creates an environment for each."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ finally:
 
 @pytest.fixture
 def run_with(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a Python that has one version of Deep Agents, and this package."""
+    """Runs a Python with one version of Deep Agents and this package."""
     (tmp_path / "sandpod").symlink_to(Path(sandpod.__file__).parent)
     variables = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
 

@@ -35,7 +35,7 @@ impl Ended {
     }
 }
 
-/// Whether Ctrl-] detaches from the command.
+/// The effect of Ctrl-].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Detaching {
     Allowed,

@@ -1,14 +1,14 @@
-/** Audits that a function receives, and the library's log. */
+/** Audit callbacks and the library's log. */
 
 import { direct, native } from "./native.js";
 
 /** One event: an operation, before or after it. docs/policy.md describes the fields. */
 export type AuditEvent = Record<string, unknown>;
 
-/** Receives events. Its error keeps an operation from being done where `strictAudit` is set. */
+/** Receives events. With `strictAudit`, an error that it throws blocks the operation. */
 export type AuditCallback = (event: AuditEvent) => void;
 
-/** Hands events to a callback. */
+/** Passes events to a callback. */
 export class AuditRecorder {
   readonly #callback: AuditCallback;
 
@@ -16,7 +16,7 @@ export class AuditRecorder {
     this.#callback = callback;
   }
 
-  /** Hands over events, which are JSON, and returns the message of the callback's error, if it throws one. */
+  /** Passes events, which are JSON, to the callback. Returns the message of the error that it throws, if any. */
   receive(events: string): string | undefined {
     try {
       for (const event of JSON.parse(events) as AuditEvent[]) this.#callback(event);
@@ -34,7 +34,7 @@ export function verifyAudit(path: string): number {
 
 export type LogLevel = "error" | "warn" | "info" | "debug" | "trace";
 
-/** Calls `log` with each line of the library's log; without a function the log goes nowhere. */
+/** Calls `log` with each line of the library's log. Without a function, the log is discarded. */
 export function forwardLogs(log?: (level: LogLevel, logger: string, text: string) => void): void {
   native.forwardLogs(log as (level: string, logger: string, text: string) => void);
 }

@@ -10,30 +10,30 @@ import type * as addon from "../../native.cjs";
 import { call, direct, native } from "./native.js";
 import { bytesOf, infoOf, Process, type ProcessInfo, Stream } from "./process.js";
 
-/** How a command is run. */
+/** The options of a command. */
 export interface RunOptions {
   /**
-   * Seconds after which it is killed with all that it started; 0 waits for ever. Default: `executeTimeoutMs` for `execute`, no
-   * limit for `stream` and `start`.
+   * Seconds after which the command and its child processes are killed; 0 disables the timeout. Default:
+   * `executeTimeoutMs` for `execute`, none for `stream` and `start`.
    */
   timeout?: number;
-  /** Variables beside the sandbox's own. */
+  /** Additional environment variables. */
   env?: Record<string, string>;
-  /** Where it runs. Default: the sandbox's directory. */
+  /** Working directory. Default: that of the sandbox. */
   cwd?: string;
-  /** Kills the command when it is aborted. */
+  /** Kills the command when the signal is aborted. */
   signal?: AbortSignal;
 }
 
-/** How a background command is run. */
+/** The options of a background command. */
 export interface StartOptions extends RunOptions {
-  /** It reads what `Process.write` writes; otherwise its input is empty. */
+  /** Connects stdin to `Process.write`. Default: stdin is empty. */
   stdin?: boolean;
-  /** It runs in a terminal of this size. */
+  /** Runs the command in a terminal of this size. */
   terminal?: { rows: number; columns: number };
 }
 
-/** How far a transfer is. After a lost stream it begins again, and so does this. */
+/** The progress of a transfer. It restarts from zero when the transfer is retried after a lost stream. */
 export interface TransferProgress {
   entries: number;
   bytes: number;
@@ -47,7 +47,7 @@ export interface TransferSummary {
   bytes: number;
   /** Sockets, devices and pipes, which are never transferred. */
   skipped: number;
-  /** Links of a download that lead out of its directory, or cannot be made here. */
+  /** Links of a download that point outside of its directory, or cannot be created here. */
   linksLeftOut: number;
 }
 
@@ -56,7 +56,7 @@ export interface TransferOptions {
   onProgress?: (progress: TransferProgress) => void;
 }
 
-/** Anything that a file can be written from. */
+/** The content of a file to upload. */
 export type Source = Uint8Array | string | Readable | AsyncIterable<Uint8Array | string>;
 
 /** Operations of every sandbox. */
@@ -69,8 +69,8 @@ export class Operations {
   }
 
   /**
-   * Runs a command line and returns its output while it is written. Leaving the iteration kills the command. Unlike
-   * `execute`, it rejects when the sandbox is lost.
+   * Runs a command line and streams its output. Leaving the iteration kills the command. Unlike `execute`, the stream
+   * rejects when the sandbox is lost.
    *
    * @example
    * for await (const chunk of sandbox.stream("pip install pandas")) process.stdout.write(chunk.text);
@@ -80,39 +80,39 @@ export class Operations {
     return new Stream(begin, 0, true, options.signal);
   }
 
-  /** Starts a command line in the background. It has no time limit, unless `timeout` sets one. */
+  /** Starts a command line in the background. Default timeout: none. */
   async start(command: string, options: StartOptions = {}): Promise<Process> {
     const { stdin, terminal } = options;
     return new Process(await this.#started(command, options, { paced: false, stdin, ...terminal }));
   }
 
-  /** Lists the commands that were started, oldest first. */
+  /** Lists the started commands, oldest first. */
   async processes(): Promise<ProcessInfo[]> {
     const sandbox = await this.#here();
     return (await call("processes", undefined, () => sandbox.processes())).flatMap(infoOf);
   }
 
-  /** Returns what happened to the sandbox that no call has reported yet, such as the loss of its files. */
+  /** Returns notices that no call has reported yet, such as a loss of files. */
   async notices(): Promise<string[]> {
     const sandbox = await this.#here();
     return direct(() => sandbox.takeNotices());
   }
 
-  /** Creates or replaces a file of any size, whole or not at all, with the directories above it. */
+  /** Creates or atomically replaces a file of any size, and creates its parent directories. */
   async uploadFile(path: string, source: Source, options: { signal?: AbortSignal } = {}): Promise<void> {
     const sandbox = await this.#here();
     const { signal } = options;
     if (typeof source === "string" || source instanceof Uint8Array) {
       return call("upload", signal, (number) => sandbox.write(number, path, bytesOf(source)));
     }
-    // A stream can be read once, and a transfer may have to begin again.
+    // A stream can be read only once, but a transfer may be retried.
     await inTemporaryFile(async (file) => {
       await pipeline(source, createWriteStream(file), { signal });
       await call("upload", signal, (number) => sandbox.uploadFrom(number, file, path));
     });
   }
 
-  /** Returns the content of a file of any size. It is whole before the stream begins. */
+  /** Returns the content of a file of any size. The stream starts after the download is complete. */
   async downloadStream(path: string, options: { signal?: AbortSignal } = {}): Promise<Readable> {
     const sandbox = await this.#here();
     const directory = await mkdtemp(join(tmpdir(), "sandpod-"));

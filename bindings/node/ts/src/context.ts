@@ -1,6 +1,6 @@
 /**
- * The LangGraph run that a call is made in. LangChain keeps it in an `AsyncLocalStorage` that it registers globally, so
- * nothing of LangChain is imported here. It is lost inside the native half: it is read before that is entered.
+ * The LangGraph run of a call. LangChain keeps it in an `AsyncLocalStorage` that it registers globally, so this module
+ * does not import LangChain. Native code does not preserve it, so it is read before a native call.
  */
 
 import type { AsyncLocalStorage } from "node:async_hooks";
@@ -23,7 +23,7 @@ export function currentRun(): RunConfig | undefined {
   return storage?.getStore()?.extra?.[CONFIG];
 }
 
-/** Returns a signal that is aborted with either one. */
+/** Returns a signal that is aborted when either signal is. */
 export function eitherSignal(one: AbortSignal | undefined, other: AbortSignal | undefined): AbortSignal | undefined {
   if (one === undefined || other === undefined) return one ?? other;
   return AbortSignal.any([one, other]);
@@ -33,8 +33,8 @@ const HOOKS = new Set(["before_agent", "before_model", "after_model", "after_age
 const OWN_DIRECTORIES = ["/large_tool_results/", "/conversation_history/", "/blobs/"];
 
 /**
- * Whether a call that writes these files comes from an agent's middleware. Such a call must not report lost files: the
- * model would never read the report.
+ * Reports whether a call that writes these files comes from an agent's middleware. Such a call must not report lost
+ * files, because the model would never read the report.
  */
 export function isMiddleware(written: readonly string[]): boolean {
   const metadata = currentRun()?.metadata;

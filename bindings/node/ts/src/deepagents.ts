@@ -1,4 +1,4 @@
-/** Deep Agents, loaded when it is first needed. */
+/** Loads Deep Agents on first use. */
 
 import { MissingDependencyError } from "./errors.js";
 
@@ -24,7 +24,7 @@ export function deepagents(): Promise<DeepAgents> {
   return optional(() => import("deepagents"), packages, "Deep Agents");
 }
 
-/** Lets the instances of a class be those of Deep Agents' `BaseSandbox`, whose every method it has itself. */
+/** Makes a class a subclass of Deep Agents' `BaseSandbox`. The class overrides every method. */
 export async function joinBaseSandbox(root: { prototype: object }): Promise<void> {
   const { BaseSandbox } = await deepagents();
   if (!(root.prototype instanceof BaseSandbox)) Object.setPrototypeOf(root.prototype, BaseSandbox.prototype);

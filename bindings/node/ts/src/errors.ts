@@ -2,11 +2,11 @@
 
 const SANDBOX_ERROR = Symbol.for("sandbox.error");
 
-/** A failed call. `code` is its name for programs. */
+/** A failed call. `code` identifies the kind of failure. */
 export class SandboxError extends Error {
   override name = "SandboxError";
   readonly code: string;
-  /** Deep Agents recognizes errors of sandboxes by it. */
+  /** Marks the error as a sandbox error for Deep Agents. */
   readonly [SANDBOX_ERROR] = true;
 
   constructor(message: string, code = "internal", cause?: unknown) {
@@ -14,7 +14,7 @@ export class SandboxError extends Error {
     this.code = code;
   }
 
-  /** Whether a value is such an error, also one of another copy of this package or of Deep Agents. */
+  /** Reports whether a value is such an error, including those of other copies of this package and of Deep Agents. */
   static isInstance(error: unknown): error is SandboxError {
     return typeof error === "object" && error !== null && SANDBOX_ERROR in error;
   }
@@ -89,7 +89,7 @@ const CLASSES: Record<string, new (message: string, code: string, cause?: unknow
   TemplateNotFoundError,
 };
 
-/** Makes the error of its class from a rejection of the native half. */
+/** Converts a rejection of the native half to an error of its class. */
 export function errorOf(rejection: unknown, signal?: AbortSignal): unknown {
   if (!(rejection instanceof Error) || !rejection.message.startsWith("{")) return rejection;
   const failed = parsed(rejection.message);

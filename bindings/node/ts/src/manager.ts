@@ -14,41 +14,41 @@ const NO_THREAD =
   "KubernetesSandboxManager: no thread_id in LangGraph config. " +
   "Invoke with config={'configurable': {'thread_id': '...'}}.";
 const SCOPE_LABEL = "scope";
-/** The shell session of an agent's commands: the directory that one changes to is the next one's. */
+/** The shell session of an agent's commands, which share their working directory. */
 const AGENT_SESSION = "agent";
 
-/** How a manager's sandboxes are made, beside the provider's options. */
+/** The options of a manager, in addition to those of its provider. */
 export interface KubernetesSandboxManagerOptions {
-  /** Seconds after which a new sandbox ends. Default: as the provider's options say. */
+  /** Seconds after creation at which a new sandbox is deleted. Default: that of the provider's options. */
   ttlSeconds?: number;
-  /** Seconds without a call after which a new sandbox ends. Default: as the provider's options say. */
+  /** Seconds without a call after which a new sandbox is deleted. Default: that of the provider's options. */
   ttlIdleSeconds?: number;
-  /** Labels of every sandbox, beside those of the provider's options. */
+  /** Labels of every sandbox, in addition to those of the provider's options. */
   defaultLabels?: Record<string, string>;
   /**
-   * Whose threads these are: managers of one scope share sandboxes. Default: a hash of the mode, the namespace, the template
-   * or image and the labels.
+   * The scope of thread ids. Managers of one scope share sandboxes. Default: a hash of the mode, the namespace, the
+   * template or image and the labels.
    */
   scope?: string;
-  /** The effect of a lost sandbox: a new one, reported by the next result, or an error. Default: "recreate". */
+  /** Whether a lost sandbox is recreated, which the next result reports, or is an error. Default: "recreate". */
   onLost?: "recreate" | "error";
-  /** Seconds between two runs of `cleanup` in the background, from the first sandbox on. Default: none. */
+  /** Seconds between runs of `cleanup` in the background, which start with the first sandbox. Default: never. */
   cleanupInterval?: number;
-  /** Seconds after which `shutdown` ends, whatever is left. Default: 25. */
+  /** Timeout of `shutdown` in seconds. Default: 25. */
   shutdownTimeout?: number;
 }
 
-/** Options of `createDeepAgent`, all but the model. */
+/** Options of `createDeepAgent`, except for the model. */
 export type AgentOptions = Omit<CreateDeepAgentParams, "model" | "middleware"> & {
   middleware?: readonly unknown[];
-  /** Where the sandbox's id is in the graph's state. Default: "sandboxId". */
+  /** The key of the sandbox's id in the graph's state. Default: "sandboxId". */
   stateSandboxKey?: string;
 };
 
 /** An agent of Deep Agents. */
 export type Agent = ReturnType<typeof import("deepagents").createDeepAgent>;
 
-/** `createDeepAgent` without its type parameters, which describe options that are only passed on. */
+/** `createDeepAgent` without its type parameters, whose options are only passed on. */
 type MakeAgent = (params: unknown) => Agent;
 
 type State = Record<string, unknown>;
@@ -57,8 +57,9 @@ type State = Record<string, unknown>;
 export type AsyncNode = (state: State, config: RunConfig) => Promise<State>;
 
 /**
- * Gives each LangGraph thread a sandbox of its own: the first tool call makes it, later turns find it again. Its id follows
- * from the scope and the thread's id, so restarted processes, replicas and simultaneous calls all end at the same sandbox.
+ * Manages one sandbox for each LangGraph thread. The first tool call creates it, and later turns find it again. Its id
+ * is derived from the scope and the thread's id, so restarted processes, replicas and concurrent calls use the same
+ * sandbox.
  *
  * @example
  * const manager = new KubernetesSandboxManager({ mode: "raw" }, { ttlIdleSeconds: 1800 });
@@ -75,7 +76,7 @@ export class KubernetesSandboxManager {
   #cleaner: NodeJS.Timeout | undefined;
   #closed = false;
 
-  /** Checks the options. No cluster is reached yet. */
+  /** Validates the options. Does not connect to a cluster. */
   constructor(providerOptions: KubernetesProviderOptions, options: KubernetesSandboxManagerOptions = {}) {
     const { ttlSeconds, ttlIdleSeconds, defaultLabels = {}, onLost = "recreate", shutdownTimeout = 25 } = options;
     if (onLost !== "recreate" && onLost !== "error") {
@@ -96,7 +97,7 @@ export class KubernetesSandboxManager {
     return new KubernetesProvider(options);
   }
 
-  /** Returns a backend that is, in each call, the sandbox of the thread that calls. */
+  /** Returns a backend that uses the sandbox of the calling thread in each call. */
   async backend(): Promise<ThreadSandbox> {
     await prepare();
     return new ThreadSandbox(this.#threads, this.scope, AGENT_SESSION, () => {
@@ -106,10 +107,10 @@ export class KubernetesSandboxManager {
   }
 
   /**
-   * Makes a deep agent whose tools work in the sandbox of the thread that it is invoked for. After a turn that used the
-   * sandbox, its id is in the graph's state.
+   * Creates a deep agent whose tools use the sandbox of the current thread. After a turn that used the sandbox, the
+   * graph's state contains its id.
    *
-   * A `backend` in the options replaces the manager's: make it with `backend()`, for example as the default of a
+   * A `backend` in the options replaces the manager's. Create it with `backend()`, for example as the default of a
    * `CompositeBackend`.
    */
   async createAgent(model: CreateDeepAgentParams["model"], options: AgentOptions = {}): Promise<Agent> {
@@ -121,7 +122,7 @@ export class KubernetesSandboxManager {
     return (createDeepAgent as MakeAgent)(params);
   }
 
-  /** Makes a node that acquires the thread's sandbox before an agent's node runs, and writes its id to the state. */
+  /** Creates a node that acquires the thread's sandbox before an agent's node runs, and writes its id to the state. */
   createSetupNode(options: { stateSandboxKey?: string } = {}): AsyncNode {
     const key = options.stateSandboxKey ?? "sandboxId";
     return async (state, config) => {
@@ -131,11 +132,11 @@ export class KubernetesSandboxManager {
     };
   }
 
-  /** Makes one node that acquires the thread's sandbox and runs a deep agent in it, without streaming its steps. */
+  /** Creates a node that acquires the thread's sandbox and runs a deep agent in it, without streaming its steps. */
   createAgentNode(model: CreateDeepAgentParams["model"], options: AgentOptions = {}): AsyncNode {
     const { stateSandboxKey: key = "sandboxId", ...others } = options;
     const made = this.#agentOfNode(model, others);
-    // It is awaited by the node, which reports its failure.
+    // The node awaits the promise and reports its failure.
     made.catch(() => {});
     return async (state, config) => {
       const thread = threadOf(config);
@@ -152,7 +153,7 @@ export class KubernetesSandboxManager {
     return (createDeepAgent as MakeAgent)({ ...options, model, backend });
   }
 
-  /** Finds the sandbox of that id, or makes one; its id differs if there was none. */
+  /** Finds the sandbox of that id. If there is none, creates one with another id. */
   async getOrReconnect(sandboxId?: string | null): Promise<KubernetesSandbox> {
     await prepare();
     this.#startCleaning();
@@ -164,7 +165,7 @@ export class KubernetesSandboxManager {
     return sandboxOf(sandbox, this.provider);
   }
 
-  /** Deletes the sandboxes whose time is up; `maxIdleSeconds` replaces their own idle times. */
+  /** Deletes expired sandboxes. `maxIdleSeconds` overrides their own idle TTLs. */
   async cleanup(maxIdleSeconds?: number): Promise<CleanupResult> {
     const result = await this.provider.cleanup(maxIdleSeconds);
     direct(() => this.#threads.forget(result.deleted));
@@ -172,8 +173,8 @@ export class KubernetesSandboxManager {
   }
 
   /**
-   * Deletes the sandboxes that this process made or found, or with `all` those of the whole scope. A `SandboxError` reports
-   * those that are left; calling it again continues with them.
+   * Deletes the sandboxes that this process created or found, or with `all` those of the whole scope. A `SandboxError`
+   * names those that are left; another call retries them.
    */
   async shutdown({ all = false }: { all?: boolean } = {}): Promise<void> {
     this.#stopCleaning();
@@ -186,7 +187,7 @@ export class KubernetesSandboxManager {
     );
   }
 
-  /** Stops background work and deletes nothing: another process continues with the sandboxes. */
+  /** Stops background work and keeps the sandboxes, so that another process can use them. */
   async close(): Promise<void> {
     this.#stopCleaning();
     direct(() => this.#threads.close("This KubernetesSandboxManager was closed."));
@@ -235,13 +236,13 @@ export class KubernetesSandboxManager {
       stateSchema: z.object({ [key]: z.string().optional(), [placeKey(key)]: z.string().optional() }),
       beforeAgent: async (state) => {
         expect(state);
-        // Whether it exists may be unknown: then the first tool call finds out.
+        // If the check fails, the first tool call finds out whether the sandbox exists.
         await call("info", undefined, () => this.#threads.check(threadOf(currentRun()))).catch(() => {});
         return undefined;
       },
       afterAgent: async () => this.#stateOf(threadOf(currentRun()), key) as Record<string, string>,
       wrapToolCall: async (request, handler) => {
-        // A turn that another process continues has no beginning here.
+        // If another process started the turn, its first hook did not run here.
         expect(request.state);
         return handler(request);
       },
@@ -260,7 +261,7 @@ function earlierOf(state: State, key: string): addon.ThreadState {
   return { sandboxId: text(state[key]), place: text(state[placeKey(key)]) };
 }
 
-/** Where the sandbox's place is in the state, if its id is at `key`. */
+/** Returns the key of the sandbox's place in the state, for the key of its id. */
 function placeKey(key: string): string {
   return `${key.replace(/(_id|Id)$/, "")}${key.endsWith("_id") ? "_place" : "Place"}`;
 }

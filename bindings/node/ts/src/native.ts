@@ -1,4 +1,4 @@
-/** Calls of the native half: cancelled by signals, and with errors of their own classes. */
+/** Calls of the native half, with cancellation by signals and typed errors. */
 
 import { dirname } from "node:path";
 import native from "../../native.cjs";
@@ -16,7 +16,7 @@ export function direct<T>(work: () => T): T {
   }
 }
 
-/** Makes a call that `signal` cancels; `name` is that of its span. */
+/** Makes a call that `signal` cancels. `name` is the name of its span. */
 export async function call<T>(
   name: string,
   signal: AbortSignal | undefined,
@@ -47,7 +47,7 @@ async function cancellable<T>(
   }
 }
 
-/** Where the package is; the guest's programs are below it. */
+/** Returns the directory of the package, which contains the guest's programs. */
 export function packageDir(): string {
   return dirname(native.file);
 }

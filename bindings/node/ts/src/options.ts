@@ -1,4 +1,4 @@
-/** How a provider makes its sandboxes. */
+/** The options of providers. */
 
 import type { AuditCallback } from "./audit.js";
 import type { GeneratedOptions } from "./generated-options.js";
@@ -8,9 +8,9 @@ export type SandboxMode = "agent-sandbox" | "raw" | "local";
 
 /** The options of a `KubernetesProvider`. */
 export interface KubernetesProviderOptions extends GeneratedOptions {
-  /** Where sandboxes are made: by agent-sandbox, as Pods, or on this machine. Default: "agent-sandbox". */
+  /** The backend of sandboxes: agent-sandbox, plain Pods, or this machine. Default: "agent-sandbox". */
   mode?: SandboxMode;
-  /** Receives every operation before and after it is done. For a file use `auditFile`. */
+  /** Receives an event before and after every operation. To write a file, use `auditFile`. */
   audit?: AuditCallback;
   /** The provider only adopts claims of other programs, so it needs no template. */
   onlyAdopts?: boolean;

@@ -1,4 +1,4 @@
-/** A sandbox without LangChain: values instead of tools' results, and errors for failures. */
+/** A sandbox without LangChain. Calls return values, and reject if they fail. */
 
 import type * as addon from "../../native.cjs";
 import { Operations, type RunOptions } from "./base.js";
@@ -7,7 +7,7 @@ import type { KubernetesProviderOptions } from "./options.js";
 import { bytesOf } from "./process.js";
 import { type GetOrCreateOptions, KubernetesProvider } from "./provider.js";
 
-/** How a command ended. */
+/** The result of a command. */
 export interface Executed {
   /** Both outputs, in the order written. */
   output: string;
@@ -26,24 +26,24 @@ export interface FileEntry {
   modified: Date;
 }
 
-/** Files that a pattern names. */
+/** Files that match a pattern. */
 export interface FoundFiles {
   files: FileEntry[];
-  /** Why there may be more: `budget` (the search took too long) or `unreadable` (a directory cannot be read). */
+  /** Why matches may be missing: `budget` (the search took too long) or `unreadable` (a directory is unreadable). */
   incomplete?: "budget" | "unreadable";
 }
 
-/** Lines that hold a text. */
+/** Lines that contain a text. */
 export interface FoundLines {
   matches: { path: string; line: number; text: string }[];
-  /** There are more than were asked for. */
+  /** There are more matches than requested. */
   truncated: boolean;
 }
 
 export interface ExecuteOptions extends RunOptions {
-  /** Bytes of output that are kept. Default: 1 MiB. */
+  /** Limit of kept output in bytes. Default: 1 MiB. */
   maxOutputBytes?: number;
-  /** Commands of one session share their directory, exported variables and functions. */
+  /** Commands of one session share the working directory, exported variables and functions. */
   shellSession?: string;
 }
 
@@ -77,12 +77,12 @@ export class Sandbox extends Operations {
     return new KubernetesProvider(options).plainOf(sandboxId);
   }
 
-  /** The name to find this sandbox by again. */
+  /** The id of the sandbox, with which it can be found again. */
   get id(): string {
     return this.#native.id;
   }
 
-  /** Returns the same sandbox under one more policy, which only narrows what it allows. */
+  /** Returns the same sandbox under an additional policy, which can only restrict it further. */
   narrowed(policy: Record<string, unknown>): Sandbox {
     return new Sandbox(
       direct(() => this.#native.narrowed(JSON.stringify(policy))),
@@ -106,12 +106,12 @@ export class Sandbox extends Operations {
     return new TextDecoder().decode(await this.read(path, options));
   }
 
-  /** Creates or replaces a file, whole or not at all, with the directories above it. */
+  /** Creates or atomically replaces a file, and creates its parent directories. */
   async write(path: string, content: Uint8Array | string, options: { signal?: AbortSignal } = {}): Promise<void> {
     await call("write", options.signal, (number) => this.#native.write(number, path, bytesOf(content)));
   }
 
-  /** Replaces text in a file, once or everywhere, and returns how often. */
+  /** Replaces text in a file, once or everywhere, and returns the number of replacements. */
   async edit(path: string, old: string, replacement: string, options: { replaceAll?: boolean } = {}): Promise<number> {
     return call("edit", undefined, () => this.#native.edit(path, old, replacement, options.replaceAll ?? false));
   }
@@ -132,7 +132,7 @@ export class Sandbox extends Operations {
     return { files: found.matches.map(entryOf), incomplete: found.incomplete as FoundFiles["incomplete"] };
   }
 
-  /** Finds lines that hold a text, which is no regular expression. */
+  /** Finds lines that contain a text, which is not a regular expression. */
   async grep(
     text: string,
     path?: string,

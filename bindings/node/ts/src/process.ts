@@ -1,4 +1,4 @@
-/** Background commands, and output while it is written. */
+/** Background commands and streamed output. */
 
 import type * as addon from "../../native.cjs";
 import { call, direct } from "./native.js";
@@ -8,14 +8,14 @@ const SIGKILL = 9;
 /** A part of a command's output. */
 export interface OutputChunk {
   data: Uint8Array;
-  /** The same as text; a character that arrives in two parts is in the second one's. */
+  /** The same as text. A character that is split between two chunks belongs to the second one. */
   text: string;
   stderr: boolean;
-  /** Bytes before it that were dropped to keep within bounds. */
+  /** The number of bytes before this chunk that were dropped because of the output limit. */
   missing: number;
 }
 
-/** How a command ended. */
+/** The exit of a command. */
 export interface ProcessExit {
   /** 128 + the signal that ended it; 124 after its timeout; 125 if it never started; null if it is unknown. */
   exitCode: number | null;
@@ -25,11 +25,11 @@ export interface ProcessExit {
 }
 
 /**
- * A command's output while it is written: iterate over it once, with `for await`. After the iteration, `exit` is how the
- * command ended. A `break` kills the command, unless the stream is of a process that was started to go on.
+ * The streamed output of a command. Iterate over it once, with `for await`. Afterwards, `exit` is the exit of the
+ * command. A `break` kills the command, unless it was started in the background.
  */
 export class Stream implements AsyncIterable<OutputChunk> {
-  /** How the command ended, once it has. */
+  /** The exit of the command, after it has ended. */
   exit: ProcessExit | undefined;
   readonly #begin: () => Promise<addon.Process>;
   readonly #from: number;
@@ -44,7 +44,7 @@ export class Stream implements AsyncIterable<OutputChunk> {
     this.#signal = signal;
   }
 
-  /** The command's exit code, once it has ended. */
+  /** The exit code of the command, after it has ended. */
   get exitCode(): number | null | undefined {
     return this.exit?.exitCode;
   }
@@ -69,7 +69,7 @@ export class Stream implements AsyncIterable<OutputChunk> {
         yield chunk;
       }
     } catch (error) {
-      // The sandbox ends the command at its timeout by itself.
+      // The sandbox kills the command at its timeout.
       overdue = (error as { code?: unknown }).code === "deadline_exceeded";
       throw error;
     } finally {
@@ -80,7 +80,7 @@ export class Stream implements AsyncIterable<OutputChunk> {
   }
 }
 
-/** A started command. It goes on without this object; `processes()` of its sandbox finds it again. */
+/** A started command. It continues to run without this object; `processes()` of its sandbox lists it. */
 export class Process {
   readonly #native: addon.Process;
 
@@ -89,55 +89,55 @@ export class Process {
     this.#native = native;
   }
 
-  /** The sandbox's name for it. */
+  /** The name of the command in the sandbox. */
   get name(): string {
     return this.#native.name;
   }
 
-  /** Follows its output to its end, from an offset that counts both outputs. Leaving the stream ends nothing. */
+  /** Streams the output from an offset, which counts both outputs. Leaving the stream does not kill the command. */
   attach(fromOffset = 0, options: { signal?: AbortSignal } = {}): Stream {
     return new Stream(async () => this.#native, fromOffset, false, options.signal);
   }
 
-  /** Writes to its standard input, which `stdin: true` or a terminal gave it. */
+  /** Writes to stdin of a command that was started with `stdin: true` or a terminal. */
   async write(data: Uint8Array | string): Promise<void> {
     await call("write_stdin", undefined, () => this.#native.write(bytesOf(data)));
   }
 
-  /** Ends its standard input; in a terminal as Ctrl-D does. */
+  /** Closes stdin; in a terminal, sends Ctrl-D. */
   async closeStdin(): Promise<void> {
     await call("close_stdin", undefined, () => this.#native.closeStdin());
   }
 
-  /** Changes the size of its terminal. */
+  /** Resizes the terminal of the command. */
   async resize(rows: number, columns: number): Promise<void> {
     await call("resize", undefined, () => this.#native.resize(rows, columns));
   }
 
-  /** Sends a signal to it and to all that it started. */
+  /** Sends a signal to the command and its child processes. */
   async signal(signal: number): Promise<void> {
     await call("signal", undefined, () => this.#native.signal(signal));
   }
 
-  /** Ends it and all that it started, at once. */
+  /** Kills the command and its child processes. */
   async kill(): Promise<void> {
     await this.signal(SIGKILL);
   }
 
-  /** Waits until it has ended. */
+  /** Waits until the command has ended. */
   async wait(options: { signal?: AbortSignal } = {}): Promise<ProcessExit> {
     return call("wait", options.signal, (number) => this.#native.wait(number));
   }
 }
 
-/** A command that was started in a sandbox. */
+/** The state of a started command. */
 export interface ProcessInfo {
   process: Process;
-  /** The command line, cut where it is long. */
+  /** The command line, truncated if it is long. */
   command: string;
-  /** Its number in the sandbox, while it runs. */
+  /** The process id in the sandbox, while the command runs. */
   pid?: number;
-  /** When it was started, by the sandbox's clock. */
+  /** The start time, by the sandbox's clock. */
   started: Date;
   exit?: ProcessExit;
   /** Bytes of output so far. */

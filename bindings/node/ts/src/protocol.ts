@@ -1,4 +1,4 @@
-/** The result types of Deep Agents' sandbox protocol, so that nothing of Deep Agents is needed to use a sandbox. */
+/** The result types of Deep Agents' sandbox protocol, so that a sandbox can be used without Deep Agents. */
 
 export interface ExecuteResponse {
   /** Both outputs, in the order written. */

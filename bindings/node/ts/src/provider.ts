@@ -1,4 +1,4 @@
-/** Where sandboxes come from. */
+/** Providers, which create, find and delete sandboxes. */
 
 import type * as addon from "../../native.cjs";
 import { AuditRecorder } from "./audit.js";
@@ -8,25 +8,25 @@ import { type KubernetesProviderOptions, optionsOf } from "./options.js";
 import { Sandbox } from "./plain.js";
 import { type KubernetesSandbox, prepare, sandboxOf } from "./sandbox.js";
 
-/** Which sandbox is wanted, and what a new one has. */
+/** The requested sandbox, and the properties of a new one. */
 export interface GetOrCreateOptions {
-  /** The sandbox to find. If there is none, a new one with another id is made. */
+  /** The sandbox to find. If there is none, a new one with another id is created. */
   sandboxId?: string;
-  /** Labels of a new one, each below `labelPrefix`. */
+  /** Labels of a new sandbox, prefixed with `labelPrefix`. */
   labels?: Record<string, string>;
-  /** Seconds after which a new one ends. Default: as the provider's options say. */
+  /** Seconds after creation at which a new sandbox is deleted. Default: that of the provider's options. */
   ttlSeconds?: number | null;
-  /** Seconds without a call after which a new one ends. Default: as the provider's options say. */
+  /** Seconds without a call after which a new sandbox is deleted. Default: that of the provider's options. */
   ttlIdleSeconds?: number | null;
-  /** Limits for its callers: docs/policy.md. */
+  /** Policy of the sandbox; see docs/policy.md. */
   policy?: Record<string, unknown> | null;
-  /** Gives up the creation; what it made is deleted. */
+  /** Cancels the creation and deletes the created objects. */
   signal?: AbortSignal;
 }
 
 export type SandboxStatus = "running" | "warm" | "suspended" | "pending" | "terminated";
 
-/** The facts about a sandbox that the cluster has. */
+/** The details of a sandbox. */
 export interface SandboxInfo {
   id: string;
   /** The same as `id`, as Deep Agents' types name it. */
@@ -40,7 +40,7 @@ export interface SandboxInfo {
   lastActivity?: string;
   threadId?: string;
   status: SandboxStatus;
-  /** How the sandbox is reached. */
+  /** The connection mode. */
   connection?: string;
   /** The directories that survive the loss of the Pod. */
   durableDirs: string[];
@@ -82,12 +82,12 @@ export interface ProviderStats {
   threadIds: string[];
 }
 
-/** Seconds in which the sandboxes of `deleteAll` are deleted. */
+/** The timeout of `deleteAll` in seconds. */
 const DELETION_LIMIT = 120;
 
 /**
- * Sandboxes on Kubernetes, or with `mode: "local"` on this machine. It keeps no list of them: keep `sandbox.id`. The
- * constructor reaches no cluster; calls do, and reject with a `SandboxError` when they fail.
+ * Creates and finds sandboxes on Kubernetes, or with `mode: "local"` on this machine. To find a sandbox again, keep its
+ * `id`. The constructor does not connect to a cluster. Failed calls reject with a `SandboxError`.
  *
  * @example
  * const provider = new KubernetesProvider({ mode: "raw", image: "python:3.12-slim" });
@@ -99,7 +99,7 @@ export class KubernetesProvider {
   /** @internal */
   readonly native: addon.Provider;
 
-  /** Checks the options; unusable ones are refused by name. */
+  /** Validates the options. Unsupported ones are rejected by name. */
   constructor(options: KubernetesProviderOptions = {}) {
     const { mode = "agent-sandbox", audit, onlyAdopts = false } = options;
     const recorder = typeof audit === "function" ? new AuditRecorder(audit) : undefined;
@@ -109,7 +109,7 @@ export class KubernetesProvider {
     Object.defineProperty(this, "native", { enumerable: false });
   }
 
-  /** Finds the sandbox of that id, or makes one. */
+  /** Finds the sandbox of that id, or creates one. */
   async getOrCreate(options: GetOrCreateOptions | string = {}): Promise<KubernetesSandbox> {
     await prepare();
     return sandboxOf(await this.make(typeof options === "string" ? { sandboxId: options } : options), this);
@@ -138,31 +138,31 @@ export class KubernetesProvider {
     return sandboxOf(found, this);
   }
 
-  /** Uses the sandbox of a SandboxClaim that another program made and keeps. Only in agent-sandbox mode. */
+  /** Uses the sandbox of a SandboxClaim that another program created and owns. Only in agent-sandbox mode. */
   async adopt(claimName: string, options: { signal?: AbortSignal } = {}): Promise<KubernetesSandbox> {
     await prepare();
     const found = await call("adopt", options.signal, (number) => this.native.adopt(number, claimName));
     return sandboxOf(found, this);
   }
 
-  /** Lists one page of sandboxes; continue with its `cursor`. */
+  /** Lists one page of sandboxes. Pass its `cursor` to get the next page. */
   async list({ cursor, labels = {}, status }: SandboxListOptions = {}): Promise<SandboxListResponse> {
     const page = await call("list", undefined, () => this.native.list(cursor, labels, status));
     const sandboxes = page.sandboxes.map(infoOf);
     return { sandboxes, items: sandboxes, cursor: page.cursor };
   }
 
-  /** Returns what is known of one sandbox. */
+  /** Returns the details of a sandbox. */
   async info(sandboxId: string): Promise<SandboxInfo> {
     return infoOf(await call("info", undefined, () => this.native.info(sandboxId)));
   }
 
-  /** Deletes the sandboxes whose time is up; `maxIdleSeconds` replaces their own idle times. */
+  /** Deletes expired sandboxes. `maxIdleSeconds` overrides their own idle TTLs. */
   async cleanup(maxIdleSeconds?: number): Promise<CleanupResult> {
     return call("cleanup", undefined, () => this.native.cleanup(maxIdleSeconds));
   }
 
-  /** Counts the sandboxes; those without a call for that long are idle. */
+  /** Counts the sandboxes. Those without a call for `idleThresholdSeconds` are idle. */
   async stats(idleThresholdSeconds = 300): Promise<ProviderStats> {
     return call("stats", undefined, () => this.native.stats(idleThresholdSeconds));
   }
@@ -172,17 +172,17 @@ export class KubernetesProvider {
     return call("pool_status", undefined, () => this.native.poolStatus());
   }
 
-  /** Lets a sandbox end that many seconds from now. */
+  /** Extends the lifetime of a sandbox: it is deleted `ttlSeconds` from now. */
   async extend(sandboxId: string, ttlSeconds: number): Promise<void> {
     await call("extend", undefined, () => this.native.extend(sandboxId, ttlSeconds));
   }
 
-  /** Ends the Pod of a sandbox and keeps its volumes until `resume`. Only in agent-sandbox mode. */
+  /** Deletes the Pod of a sandbox and keeps its volumes until `resume`. Only in agent-sandbox mode. */
   async suspend(sandboxId: string, { force = false } = {}): Promise<void> {
     await call("suspend", undefined, () => this.native.suspend(sandboxId, force));
   }
 
-  /** Gives a suspended sandbox a Pod again. A policy of its own must be given again. */
+  /** Creates a new Pod for a suspended sandbox. Pass the policy of the sandbox again, if it has one. */
   async resume(
     sandboxId: string,
     { policy, signal }: Pick<GetOrCreateOptions, "policy" | "signal"> = {},
@@ -192,7 +192,7 @@ export class KubernetesProvider {
     return sandboxOf(await call("resume", signal, (number) => this.native.resume(number, sandboxId, text)), this);
   }
 
-  /** Deletes a sandbox with all that belongs to it. One that does not exist is no error. */
+  /** Deletes a sandbox and all its objects. Deleting a missing sandbox is not an error. */
   async delete(sandboxId: string | { sandboxId: string }): Promise<void> {
     const id = typeof sandboxId === "string" ? sandboxId : sandboxId.sandboxId;
     await call("delete", undefined, () => this.native.delete(id));
@@ -214,12 +214,12 @@ export class KubernetesProvider {
     return ids.length - left.length;
   }
 
-  /** Stops background work, such as filling the warm pool. Sandboxes stay. */
+  /** Stops background work, such as filling the warm pool. Sandboxes are kept. */
   async close(): Promise<void> {
     await call("close", undefined, () => this.native.close());
   }
 
-  /** Waits until the audit has all events so far, or for five seconds. */
+  /** Waits until the audit has recorded all events so far, or for five seconds. */
   async flushAudit(): Promise<void> {
     await call("flush_audit", undefined, () => this.native.flushAudit());
   }

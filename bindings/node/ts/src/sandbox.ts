@@ -1,4 +1,4 @@
-/** A sandbox as Deep Agents' tools use it. */
+/** Sandboxes as backends of Deep Agents. */
 
 import type { Readable } from "node:stream";
 import type * as addon from "../../native.cjs";
@@ -26,28 +26,28 @@ import type {
 } from "./protocol.js";
 import { type GetOrCreateOptions, KubernetesProvider } from "./provider.js";
 
-/** How a new sandbox is made. */
+/** The options of a new sandbox. */
 export type KubernetesSandboxOptions = KubernetesProviderOptions &
   Omit<GetOrCreateOptions, "sandboxId"> & {
-    /** Files that are written before the sandbox is handed out. */
+    /** Files that are written before the sandbox is returned. */
     initialFiles?: Record<string, string | Uint8Array>;
   };
 
 export interface AgentExecuteOptions extends ExecuteOptions {
-  /** Called with each part of the output while it is written. */
+  /** Called with each chunk of output as it arrives. */
   onOutput?: (chunk: OutputChunk) => void;
 }
 
-/** The key of the parts of a sandbox that a provider made. */
+/** The key of the parts of a sandbox that a provider created. */
 const MADE = Symbol("made");
 const ALREADY = "The sandbox is initialized already. Use it, or make another one.";
 const NOT_YET = "The sandbox is not initialized. Call initialize(), or use KubernetesSandbox.create().";
 
-/** The parts of a sandbox: the native one, once it exists, and its provider. */
+/** The parts of a sandbox: the native sandbox, after its creation, and its provider. */
 interface Parts {
   sandbox?: addon.Sandbox;
   tools?: addon.Tools;
-  /** None where a manager deletes the sandboxes. */
+  /** Undefined if a manager deletes the sandbox. */
   provider?: KubernetesProvider;
 }
 
@@ -55,10 +55,10 @@ interface Parts {
 class Root {}
 
 /**
- * One sandbox, as a backend of Deep Agents. Every operation is native: the image needs no tools but those that commands
- * use. A failure of the sandbox is in the result; only wrong arguments throw.
+ * A sandbox as a backend of Deep Agents. Every operation is native, so the image needs only the tools that commands
+ * use. Results report failures of the sandbox. Only invalid arguments throw.
  *
- * If the sandbox lost its files since it was used last, the first result reports it.
+ * If the sandbox has lost its files since its last use, the first result reports the loss.
  */
 export class KubernetesSandbox extends Root {
   readonly #options: KubernetesSandboxOptions | undefined;
@@ -67,7 +67,7 @@ export class KubernetesSandbox extends Root {
   readonly #temporaryId = `kubernetes-sandbox-${Date.now()}`;
   #state: "new" | "running" | "closed" = "new";
 
-  /** Prepares a sandbox, which `initialize` makes. `create` does both. */
+  /** Prepares a sandbox, which `initialize` creates. `create` does both. */
   constructor(options: KubernetesSandboxOptions = {}) {
     super();
     const made = (options as { [MADE]?: Parts })[MADE];
@@ -94,7 +94,7 @@ export class KubernetesSandbox extends Root {
     return new KubernetesProvider(options).deleteAll(labels);
   }
 
-  /** Makes the sandbox that the constructor prepared. If its initial files cannot be written, it is deleted again. */
+  /** Creates the sandbox that the constructor prepared. If its initial files cannot be written, it is deleted. */
   async initialize(): Promise<void> {
     if (this.#state !== "new") throw new SandboxError(ALREADY, "ALREADY_INITIALIZED");
     await joinBaseSandbox(Root);
@@ -117,7 +117,7 @@ export class KubernetesSandbox extends Root {
     this.#state = "running";
   }
 
-  /** The name to find this sandbox by again; a temporary one before `initialize`. */
+  /** The id of the sandbox, with which it can be found again. Before `initialize` it is temporary. */
   get id(): string {
     return this.#parts.sandbox?.id ?? this.#temporaryId;
   }
@@ -127,7 +127,7 @@ export class KubernetesSandbox extends Root {
     return this.#state === "running";
   }
 
-  /** The same sandbox without Deep Agents' results: its calls reject when they fail. */
+  /** The same sandbox without Deep Agents' results: its calls reject if they fail. */
   get instance(): Sandbox {
     return new Sandbox(this.#sandbox(), this.#provider());
   }
@@ -158,15 +158,15 @@ export class KubernetesSandbox extends Root {
     return this.#parts.sandbox;
   }
 
-  /** Returns the same sandbox under one more policy, which only narrows what it allows. */
+  /** Returns the same sandbox under an additional policy, which can only restrict it further. */
   narrowed(policy: Record<string, unknown>): KubernetesSandbox {
     const narrowed = direct(() => this.#sandbox().narrowed(JSON.stringify(policy)));
     return sandboxOf(narrowed, this.#provider());
   }
 
   /**
-   * Runs a command line in the sandbox's shell. It is killed after `timeout` seconds, and when `signal` or the signal of
-   * the LangGraph run is aborted; its exit code is 124 then.
+   * Runs a command line in the sandbox's shell. The command is killed after `timeout` seconds, or when `signal` or the
+   * signal of the LangGraph run is aborted. Its exit code is then 124.
    */
   async execute(command: string, options: AgentExecuteOptions = {}): Promise<ExecuteResponse> {
     const { signal: own, onOutput, ...run } = options;
@@ -199,7 +199,7 @@ export class KubernetesSandbox extends Root {
     }
   }
 
-  /** Reads a page of a text file as it is, or a whole binary file. */
+  /** Reads a page of a text file unchanged, or a whole binary file. */
   async read(filePath: string, offset = 0, limit = 500): Promise<ReadResult> {
     return this.#ask("read", {}, failure, (tools, how) => tools.read(how, filePath, offset, limit));
   }
@@ -213,13 +213,13 @@ export class KubernetesSandbox extends Root {
     return { data: { content, mimeType, created_at: time, modified_at: time } };
   }
 
-  /** Creates or replaces a file, with the directories above it. */
+  /** Creates or replaces a file, and creates its parent directories. */
   async write(filePath: string, content: string): Promise<WriteResult> {
     const how = { written: [filePath] };
     return changed(await this.#ask("write", how, failure, (tools, how) => tools.write(how, filePath, content)));
   }
 
-  /** Replaces text in a file. Parallel edits of one file lose nothing. */
+  /** Replaces text in a file. Concurrent edits of one file are serialized. */
   async edit(filePath: string, oldString: string, newString: string, replaceAll = false): Promise<EditResult> {
     return changed(
       await this.#ask("edit", {}, failure, (tools, how) => tools.edit(how, filePath, oldString, newString, replaceAll)),
@@ -231,7 +231,7 @@ export class KubernetesSandbox extends Root {
     return changed(await this.#ask("delete", {}, failure, (tools, how) => tools.delete(how, filePath)));
   }
 
-  /** Lists a directory. One that does not exist has no files. */
+  /** Lists a directory. A missing directory has no files. */
   async ls(path: string): Promise<LsResult> {
     const listed = await this.#ask("list", {}, failure, (tools, how) => tools.ls(how, path));
     return "files" in listed ? { files: listed.files?.map(infoOf) } : { error: listed.error };
@@ -244,7 +244,7 @@ export class KubernetesSandbox extends Root {
     return { files: found.files?.map(infoOf), truncated: found.truncated };
   }
 
-  /** Finds lines that hold a text, which is no regular expression. */
+  /** Finds lines that contain a text, which is not a regular expression. */
   async grep(
     pattern: string,
     path: string | null = "/",
@@ -272,22 +272,22 @@ export class KubernetesSandbox extends Root {
     return downloaded as FileDownloadResponse[];
   }
 
-  /** Runs a command line and returns its output while it is written. A `break` kills the command. */
+  /** Runs a command line and streams its output. A `break` kills the command. */
   stream(command: string, options: ExecuteOptions = {}): Stream {
     return this.#operations.stream(command, options);
   }
 
-  /** Starts a command line in the background. It has no time limit, unless `timeout` sets one. */
+  /** Starts a command line in the background. Default timeout: none. */
   start(command: string, options: StartOptions = {}): Promise<Process> {
     return this.#operations.start(command, options);
   }
 
-  /** Lists the commands that were started, oldest first. */
+  /** Lists the started commands, oldest first. */
   processes(): Promise<ProcessInfo[]> {
     return this.#operations.processes();
   }
 
-  /** Returns what happened to the sandbox that no call has reported yet, such as the loss of its files. */
+  /** Returns notices that no call has reported yet, such as a loss of files. */
   notices(): Promise<string[]> {
     return this.#operations.notices();
   }
@@ -297,7 +297,7 @@ export class KubernetesSandbox extends Root {
     return this.#operations.uploadFile(path, source, options);
   }
 
-  /** Returns the content of a file of any size. It is whole before the stream begins. */
+  /** Returns the content of a file of any size. The stream starts after the download is complete. */
   downloadStream(path: string, options: { signal?: AbortSignal } = {}): Promise<Readable> {
     return this.#operations.downloadStream(path, options);
   }
@@ -312,7 +312,7 @@ export class KubernetesSandbox extends Root {
     return this.#operations.downloadDirectory(path, localDir, options);
   }
 
-  /** Deletes the sandbox. Closing it again does nothing. */
+  /** Deletes the sandbox. Further calls have no effect. */
   async close(): Promise<void> {
     const wasRunning = this.#state === "running";
     this.#state = "closed";
@@ -333,7 +333,7 @@ export class KubernetesSandbox extends Root {
     await this.close();
   }
 
-  /** Makes a call whose failures, a cancellation among them, are results that `failed` makes. */
+  /** Makes a call. `failed` converts a failure, including a cancellation, to a result. */
   async #ask<T, F>(
     name: string,
     { signal, written = [] }: { signal?: AbortSignal; written?: string[] },
@@ -358,14 +358,14 @@ export function sandboxOf(sandbox: addon.Sandbox, provider: KubernetesProvider):
   return new KubernetesSandbox({ [MADE]: { sandbox, provider } } as KubernetesSandboxOptions);
 }
 
-/** @internal Loads Deep Agents, whose `BaseSandbox` a sandbox is. */
+/** @internal Loads Deep Agents, whose `BaseSandbox` is the base class of sandboxes. */
 export function prepare(): Promise<void> {
   return joinBaseSandbox(Root);
 }
 
 /**
- * In each call, the sandbox of the LangGraph thread that calls. A `KubernetesSandboxManager` makes it. No sandbox is made
- * before the first call of a thread, and a call outside of any thread has an error as its result.
+ * A backend that uses the sandbox of the calling LangGraph thread in each call. `KubernetesSandboxManager` creates it.
+ * The first call of a thread creates its sandbox. A call outside of a thread returns an error as its result.
  */
 export class ThreadSandbox extends KubernetesSandbox {
   readonly #threads: addon.Threads;
@@ -384,7 +384,7 @@ export class ThreadSandbox extends KubernetesSandbox {
     this.#policies = policies;
   }
 
-  /** The id of the calling thread's sandbox, whether it exists or not; the scope where no thread calls. */
+  /** The id of the calling thread's sandbox, whether it exists or not. Outside of a thread: the scope. */
   override get id(): string {
     try {
       return this.#threads.idOf(this.#thread());
@@ -424,7 +424,7 @@ export class ThreadSandbox extends KubernetesSandbox {
   override async close(): Promise<void> {}
 }
 
-/** Returns a function that creates a sandbox with each call. */
+/** Returns a function that creates a sandbox in each call. */
 export function createKubernetesSandboxFactory(
   options: KubernetesSandboxOptions = {},
 ): () => Promise<KubernetesSandbox> {

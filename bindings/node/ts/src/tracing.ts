@@ -1,11 +1,11 @@
-/** A span for each call, where `@opentelemetry/api` is loaded. A span never has a command, a path or a content. */
+/** Spans of calls, if `@opentelemetry/api` is loaded. They contain no commands, paths or file contents. */
 
 import { createRequire } from "node:module";
 import { SandboxError } from "./errors.js";
 
 type Api = typeof import("@opentelemetry/api");
 
-/** The API registers itself under this key of the global object; before that nothing receives spans. */
+/** The key of the global object under which the API registers itself. Without it, spans have no receiver. */
 const REGISTERED = Symbol.for("opentelemetry.js.api.1");
 
 let loaded: Api | undefined;
@@ -15,12 +15,12 @@ function api(): Api | undefined {
   try {
     loaded = createRequire(`${process.cwd()}/`)("@opentelemetry/api") as Api;
   } catch {
-    // It is registered by a copy that cannot be found from here.
+    // Another copy of the API is registered, which cannot be resolved from here.
   }
   return loaded;
 }
 
-/** Does `work` in a span of this name. */
+/** Runs `work` in a span of this name. */
 export async function inSpan<T>(name: string, work: () => Promise<T>): Promise<T> {
   const otel = api();
   if (otel === undefined) return work();

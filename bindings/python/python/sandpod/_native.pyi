@@ -320,7 +320,7 @@ def forward_logs() -> None:
     """Forward logs of the core to Python's loggers."""
 
 def default_scope(mode: str, config: str, labels: dict[str, str]) -> str:
-    """The scope of a thread manager whose caller names none. The configuration is JSON."""
+    """Return the default scope of a thread manager. The configuration is JSON."""
 
 def verify_audit(path: str | PathLike[str]) -> int:
     """Return the number of lines of an unmodified audit file."""
@@ -337,16 +337,16 @@ def tool_error(
     old: str = "",
     max_binary_bytes: int = 0,
 ) -> str:
-    """The text that a tool returns for the error of a call about a path."""
+    """Return the text of a tool for an error about a path."""
 
 def exit_code_without_result(code: str) -> int | None:
-    """The exit code of a command that has no result; None: the command may have run."""
+    """Return the exit code of a command without a result, or None if the command may have run."""
 
 def capture_limit(max_bytes: int | None) -> int:
-    """The number of bytes to capture of an output when the caller asks for some."""
+    """Return the number of bytes of output to capture if the caller requests `max_bytes`."""
 
 def truncated_output(output: str) -> str | None:
-    """The output for a result without a file; None: it fits as it is."""
+    """Return the shortened output for a result without a file, or None if the output fits."""
 
 def output_preview(output: str) -> tuple[str, bool]:
-    """The first and last lines of a captured output, and whether a marker names the number of lines left out."""
+    """Return the first and last lines of an output, and whether a marker has the number of omitted lines."""

@@ -23,7 +23,7 @@ async fn the_greeting_identifies_the_guest_and_stays_the_same(case: Case<'_>) {
 }
 
 async fn another_claim_is_refused(case: Case<'_>) {
-    let other = Binding { claim: "somebody else".to_owned(), ..Binding::default() };
+    let other = Binding { claim: "another".to_owned(), ..Binding::default() };
     assert_eq!(code(case.sandbox.bind(other).await), ErrorCode::NotYours);
 }
 

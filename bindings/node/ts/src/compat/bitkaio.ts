@@ -1,6 +1,6 @@
 /**
- * The names and defaults of `@bitkaio/langchain-kubernetes`: its users change the import and nothing else. Labels and
- * annotations in the cluster begin with `langchain-kubernetes.bitkaio.com/`, as those of that package do.
+ * A drop-in replacement for `@bitkaio/langchain-kubernetes` with its names and defaults. Labels and annotations in the
+ * cluster have the prefix of that package, `langchain-kubernetes.bitkaio.com/`.
  *
  * @example
  * import { KubernetesProvider } from "sandpod/compat/bitkaio";
@@ -49,7 +49,7 @@ export type KubernetesProviderConfig = KubernetesProviderOptions;
 /** The options of a manager. */
 export type KubernetesSandboxManagerOptions = ManagerOptions;
 
-/** The facts about a sandbox. */
+/** The details of a sandbox. */
 export interface SandboxInfo extends Info {
   /** The Kubernetes phase of its Pod. */
   phase: string;
@@ -69,7 +69,7 @@ const PHASES: Record<SandboxStatus, string> = {
   terminated: "Succeeded",
 };
 
-/** `KubernetesProvider` of this package with the names in the cluster that users of the other one know. */
+/** `KubernetesProvider` of this package with the object names of the other package. */
 export class KubernetesProvider extends Provider {
   readonly #options: KubernetesProviderOptions;
 
@@ -93,7 +93,7 @@ export class KubernetesProvider extends Provider {
     return { sandboxes: withPhase, items: withPhase, cursor };
   }
 
-  /** Gives an error the sentence of the other package; the original is its cause. */
+  /** Replaces the message of an error by that of the other package. The original error is its cause. */
   async #inWords<T>(sandboxId: string | undefined, made: Promise<T>): Promise<T> {
     try {
       return await made;
@@ -124,7 +124,7 @@ export class KubernetesProvider extends Provider {
   }
 }
 
-/** `KubernetesSandboxManager` of this package, whose provider is the one above. */
+/** `KubernetesSandboxManager` of this package with the provider of this module. */
 export class KubernetesSandboxManager extends Manager {
   /** @internal */
   protected override makeProvider(options: KubernetesProviderOptions): KubernetesProvider {
@@ -133,7 +133,7 @@ export class KubernetesSandboxManager extends Manager {
 }
 
 function optionsOf(options: KubernetesProviderOptions): KubernetesProviderOptions {
-  // Only what is in a cluster has names and labels there.
+  // Local sandboxes have no objects with names and labels.
   if (options.mode === "local") return options;
   if ((options.mode ?? "agent-sandbox") === "agent-sandbox" && !options.routerUrl) {
     const message = 'KubernetesProvider: "routerUrl" is required when mode="agent-sandbox". Example: ';

@@ -1,9 +1,12 @@
-//! The directory of a local sandbox. It is named by the sandbox's id, and its existence is the lock on that name.
+//! The directory of a local sandbox. Its name is the sandbox's id, and its existence reserves the id.
 //!
 //! ```text
-//! sp-…/record.json the record of the sandbox sp-…/lock locked while a guest runs; holds its process id sp-…/socket the
-//! guest's socket sp-…/guest.log the guest's log sp-…/cgroups the cgroups of the sandbox, if it has any sp-…/places/
-//! the writable directories of the sandbox
+//! sp-…/record.json  the record of the sandbox
+//! sp-…/lock         locked while a guest runs; contains its process id
+//! sp-…/socket       the guest's socket
+//! sp-…/guest.log    the guest's log
+//! sp-…/cgroups      the cgroups of the sandbox, if it has any
+//! sp-…/places/      the writable directories of the sandbox
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -45,7 +48,7 @@ pub(super) struct Anchors {
 }
 
 impl Anchors {
-    /// Returns those in `dir`, or in the user's state directory.
+    /// Returns the sandboxes in `dir`, or in the user's state directory.
     pub(super) fn new(dir: Option<PathBuf>) -> Result<Self> {
         let dir = dir.map_or_else(state_dir::find, Ok)?;
         Ok(Self { dir })
@@ -119,7 +122,7 @@ impl Anchors {
     }
 }
 
-/// A new sandbox, and what its guest is given.
+/// A new sandbox, with the lock and socket for its guest.
 pub(super) struct NewSandbox {
     pub(super) anchor: Anchor,
     pub(super) lock: File,
@@ -147,7 +150,7 @@ impl Anchor {
         }
     }
 
-    /// Whether the sandbox is deleted or marked as deleted.
+    /// Reports whether the sandbox is deleted or marked as deleted.
     pub(super) fn is_marked_deleted(&self) -> bool {
         self.stored().is_ok_and(|stored| stored.is_none_or(|stored| stored.is_marked_deleted()))
     }
@@ -182,18 +185,18 @@ impl Anchor {
         fs::rename(unfinished, self.dir.join("record.json"))
     }
 
-    /// Whether a guest runs or is being started.
+    /// Reports whether a guest runs or is being started.
     pub(super) fn is_locked(&self) -> bool {
         File::open(self.lock_path()).is_ok_and(|file| Lock(file).is_held().unwrap_or(false))
     }
 
-    /// Whether another process may be about to lock it.
+    /// Reports whether another process may be about to lock the sandbox.
     fn is_just_made(&self) -> bool {
         let made = fs::metadata(&self.dir).and_then(|dir| dir.modified());
         made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age < LONGEST_FURNISHING))
     }
 
-    /// Whether the guest has exited because its lifetime was over.
+    /// Reports whether the guest has exited because its lifetime was over.
     pub(super) fn has_expired(&self) -> bool {
         self.place(STATE_DIR).join("expired").exists()
     }
@@ -218,7 +221,7 @@ impl Anchor {
         Ok(Lock(file.open(self.lock_path())?))
     }
 
-    /// Whether `lock` is the lock of this sandbox, and not of a deleted one.
+    /// Reports whether `lock` is the lock of this sandbox, and not of a deleted one.
     pub(super) fn has(&self, lock: &Lock) -> bool {
         let (Ok(held), Ok(found)) = (lock.0.metadata(), fs::metadata(self.lock_path())) else { return false };
         (held.dev(), held.ino()) == (found.dev(), found.ino())

@@ -1,4 +1,4 @@
-//! The cgroups of a local sandbox. They are created where this process may, and removed with the sandbox.
+//! The cgroups of a local sandbox. They are created if this process has permission, and removed with the sandbox.
 //!
 //! They are below the cgroup of the creating process (version 1), or beside it (version 2, where a cgroup with
 //! processes can have no children). This needs root, or a delegated part of the tree, as systemd gives to users.
@@ -16,7 +16,7 @@ use super::limits::Limits;
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 /// The period of CPU quotas, in microseconds.
 const PERIOD: u64 = 100_000;
-/// How long the last process of a cgroup may take to leave it.
+/// The longest time that the last process of a cgroup may take to leave it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Cgroups with their controllers' names. Version 2 has one for all, without a name.
@@ -39,7 +39,7 @@ impl Cgroups {
         Self(if second.is_empty() { first_version(root, membership, name, limits) } else { second })
     }
 
-    /// Creates them. Those that can't be created are left out.
+    /// Creates the cgroups. Those that cannot be created are skipped.
     pub(super) fn make(&mut self) {
         self.0.retain(|cgroup| {
             let made = cgroup.make();
@@ -50,19 +50,19 @@ impl Cgroups {
         });
     }
 
-    /// Moves a process into them. Its children will be in them too.
+    /// Moves a process into the cgroups. Its later children inherit them.
     pub(super) fn admit(&self, process: u32) -> io::Result<()> {
         self.0.iter().try_for_each(|cgroup| fs::write(cgroup.dir.join("cgroup.procs"), process.to_string()))
     }
 
-    /// Whether there is one with that controller.
+    /// Reports whether one of the cgroups has that controller.
     pub(super) fn hold(&self, controller: &str) -> bool {
         let file = format!("{controller}.");
         let sets = |cgroup: &Cgroup| cgroup.settings.iter().any(|(name, _)| name.starts_with(&file));
         self.0.iter().any(sets)
     }
 
-    /// Returns a line for each: the controller and the directory.
+    /// Returns a line for each cgroup: the controller and the directory.
     pub(super) fn lines(&self) -> String {
         let line = |cgroup: &Cgroup| format!("{}={}\n", cgroup.controller, cgroup.dir.display());
         self.0.iter().map(line).collect()
@@ -76,7 +76,7 @@ impl Cgroup {
     }
 }
 
-/// Removes the cgroups in `lines`, once they are empty.
+/// Waits until the cgroups in `lines` are empty and removes them.
 pub(super) fn remove(lines: &str) {
     for (_, dir) in lines.lines().filter_map(|line| line.split_once('=')) {
         // Exited processes leave a moment later, without a notification.

@@ -1,4 +1,4 @@
-//! How sandboxes on this machine are made.
+//! The configuration of sandboxes on this machine.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,18 +17,18 @@ use crate::modes::ModeConfig;
 use crate::provider::Defaults;
 use crate::{Layer, Naming, Provider, RawConfig, Result, guest_binaries};
 
-/// What network a local sandbox has.
+/// The network of a local sandbox.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalNetwork {
-    /// None but a loopback of its own: it reaches nothing of this machine and nothing beyond it.
+    /// Only a loopback interface of its own: no connections to this machine or other hosts.
     #[default]
     None,
-    /// This machine's own: it reaches whatever the machine does, what listens on 127.0.0.1 included.
+    /// The network of this machine, including services that listen on 127.0.0.1.
     Host,
 }
 
-/// How sandboxes on this machine are made.
+/// The configuration of sandboxes on this machine.
 ///
 /// ```
 /// use sandpod::{LocalConfig, LocalNetwork};
@@ -38,37 +38,37 @@ pub enum LocalNetwork {
 /// ```
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
-    /// What becomes the guest; none: the guest that is found beside the package or executable, or in the cache.
+    /// The program of the guest. Default: the guest beside the package or executable, or in the cache.
     pub program: Option<GuestProgram>,
-    /// The folder of the package that is used, which holds its guest.
+    /// The directory of the package, which contains its guest.
     pub package_dir: Option<PathBuf>,
-    /// Where sandboxes are kept; none: in the user's state directory.
+    /// The directory of sandboxes. Default: the user's state directory.
     pub state_dir: Option<PathBuf>,
-    /// What network sandboxes have.
+    /// The network of sandboxes.
     pub network: LocalNetwork,
-    /// The most memory of a sandbox, in bytes, where cgroups can be made; none: as much as there is.
+    /// The memory limit of a sandbox in bytes, enforced where cgroups can be created. Default: none.
     pub memory_limit: Option<u64>,
-    /// The most processor time, in thousandths of a processor, where cgroups can be made; none: as much as there is.
+    /// The CPU limit of a sandbox in millicores, enforced where cgroups can be created. Default: none.
     pub cpu_limit: Option<u32>,
-    /// The most processes and threads of a sandbox; 0: as many as they like.
+    /// The limit of processes and threads of a sandbox; 0 disables it.
     pub task_limit: u32,
-    /// Whether sandboxes end when this process does.
+    /// Ends sandboxes with this process.
     pub ends_with_process: bool,
-    /// Where commands start.
+    /// The working directory of commands.
     pub workdir: String,
-    /// For every command.
+    /// The environment variables of every command.
     pub env: BTreeMap<String, String>,
-    /// On every new sandbox.
+    /// The labels of every new sandbox.
     pub default_labels: BTreeMap<String, String>,
-    /// When a new sandbox ends; none: it doesn't.
+    /// Seconds after creation at which a new sandbox is deleted. Default: never.
     pub ttl_seconds: Option<u64>,
-    /// Seconds without a call after which a new sandbox ends. None: it does not.
+    /// Seconds without a call after which a new sandbox is deleted. Default: never.
     pub ttl_idle_seconds: Option<u64>,
-    /// What callers may do in sandboxes.
+    /// The policy of sandboxes.
     pub policy: Option<SandboxPolicy>,
-    /// Where every operation is recorded.
+    /// The audit of operations.
     pub audit: AuditConfig,
-    /// How long a command may take if a call doesn't say; 0: as long as it takes.
+    /// The timeout in seconds of commands whose call has none; 0 disables it.
     pub default_exec_timeout: u64,
 }
 
@@ -95,7 +95,7 @@ impl Default for LocalConfig {
     }
 }
 
-/// The options that local mode has, of those that all modes share.
+/// The shared options that local mode supports.
 const OPTIONS: [&str; 15] = [
     "audit_commands",
     "audit_file",
@@ -115,8 +115,8 @@ const OPTIONS: [&str; 15] = [
 ];
 
 impl LocalConfig {
-    /// Of the options in these layers, the later over the earlier, those that local mode has. Limits count where they are
-    /// said; with `block_network` false the sandbox has this machine's network.
+    /// Reads the options that local mode supports and ignores the others. Later layers override earlier ones. Only
+    /// explicit limits apply. If `block_network` is false, the sandbox has this machine's network.
     ///
     /// ```
     /// use sandpod::{Layer, LocalConfig, LocalNetwork};
@@ -148,8 +148,7 @@ impl LocalConfig {
         })
     }
 
-    /// Every option that local mode has, with the value that these layers give it, as [`from_layers`](Self::from_layers)
-    /// reads them.
+    /// Returns every option of local mode with its value, as [`from_layers`](Self::from_layers) resolves it.
     ///
     /// ```
     /// let options = sandpod::LocalConfig::options([])?;
@@ -163,15 +162,15 @@ impl LocalConfig {
         let shared = serde_json::to_value(RawConfig::from_layers([said.clone()])?);
         let shared = shared.map_err(|cause| refused(&cause.to_string(), "Report this."))?;
         let value = |name: &str| match name {
-            // Unset limits have the defaults of raw mode, which local mode does not have.
+            // Local mode does not use raw mode's defaults of these limits.
             "memory_limit" | "cpu_limit" => said.options().get(name).cloned().unwrap_or_default(),
             name => shared[name].clone(),
         };
         Ok(OPTIONS.iter().map(|name| ((*name).to_owned(), value(name))).collect())
     }
 
-    /// As [`from_layers`](Self::from_layers), for what a caller asks for itself: an option that local mode does not have
-    /// is refused by name.
+    /// Reads explicit arguments as [`from_layers`](Self::from_layers) does, but rejects options that local mode does
+    /// not support.
     pub fn from_arguments(arguments: Layer) -> Result<Self> {
         match arguments.options().keys().find(|name| !OPTIONS.contains(&name.as_str())) {
             None => Self::from_layers([arguments]),
@@ -182,7 +181,7 @@ impl LocalConfig {
         }
     }
 
-    /// Whether sandboxes can be made by it.
+    /// Validates the configuration.
     pub fn check(&self) -> Result<()> {
         check_times([("ttl_seconds", self.ttl_seconds), ("ttl_idle_seconds", self.ttl_idle_seconds)])?;
         self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)

@@ -67,10 +67,10 @@ impl GuestProgram {
     }
 }
 
-/// How a guest is started.
+/// The options of a guest's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartOptions {
-    /// It ends when its creator drops what [`start`] returned, or dies.
+    /// The guest ends when its creator exits or drops the return value of [`start`].
     pub(crate) owned: bool,
     pub(crate) network: LocalNetwork,
     pub(crate) limits: Limits,
@@ -141,7 +141,7 @@ fn await_start(mut control: &UnixStream, anchor: &Anchor) -> io::Result<()> {
     }
 }
 
-/// Whether that user exists in our user namespace, which may contain root only.
+/// Reports whether a user exists in our user namespace, which may contain root only.
 fn is_known(user: u32) -> bool {
     let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let covers = |line: &str| {
@@ -176,8 +176,8 @@ pub(super) fn last_words(anchor: &Anchor) -> Option<String> {
     Some(said.trim().to_owned()).filter(|said| !said.is_empty())
 }
 
-/// Ends the guest of the sandbox with this lock and all its processes, and waits for that. The lock is held from then
-/// on, so that no other guest starts. Returns false if another process has deleted the sandbox.
+/// Ends the guest of the sandbox with this lock and all its processes, and waits until they have exited. The lock is
+/// held afterwards, so that no other guest starts. Returns false if another process has deleted the sandbox.
 pub(super) fn end(anchor: &Anchor, lock: &Lock) -> io::Result<bool> {
     let mut patience = LONGEST_START;
     while !lock.try_hold()? {

@@ -1,4 +1,4 @@
-//! The limits of a local sandbox, and what enforces them.
+//! The limits of a local sandbox and the mechanisms that enforce them.
 
 use std::collections::BTreeMap;
 use std::sync::Once;

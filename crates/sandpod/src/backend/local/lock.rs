@@ -16,7 +16,7 @@ impl Lock {
         is_free(self.0.try_lock())
     }
 
-    /// Whether a guest has the lock.
+    /// Reports whether a guest holds the lock.
     pub(super) fn is_held(&self) -> io::Result<bool> {
         let is_free = is_free(self.0.try_lock_shared())?;
         if is_free {
@@ -25,7 +25,7 @@ impl Lock {
         Ok(!is_free)
     }
 
-    /// Returns the guest's process, once it was started.
+    /// Returns the process id of the guest, if it has started.
     pub(super) fn guest(&self) -> Option<Pid> {
         let mut number = [0; 16];
         let length = self.0.read_at(&mut number, 0).ok()?;

@@ -1,4 +1,4 @@
-//! Amounts as Kubernetes writes them, where no Kubernetes reads them.
+//! Parses Kubernetes resource quantities for local sandboxes.
 
 use crate::Result;
 use crate::config::refused;
@@ -15,7 +15,7 @@ const UNITS: [(&str, u64); 9] = [
     ("", 1),
 ];
 
-/// How many bytes `512Mi` are.
+/// Parses an amount of memory such as `512Mi` to bytes.
 pub(super) fn bytes(text: &str) -> Result<u64> {
     let amount = UNITS.iter().find_map(|(unit, size)| {
         text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*size).filter(|bytes| *bytes > 0)
@@ -23,11 +23,11 @@ pub(super) fn bytes(text: &str) -> Result<u64> {
     amount.ok_or_else(|| refused(&format!("{text:?} is not an amount of memory"), "Write it as 512Mi or 2Gi."))
 }
 
-/// How many thousandths of a processor `1500m` or `2` are.
+/// Parses an amount of CPU such as `1500m` or `2` to millicores.
 pub(super) fn thousandths(text: &str) -> Result<u32> {
     let whole = || text.parse::<u32>().ok()?.checked_mul(1000);
     let amount = text.strip_suffix('m').map_or_else(whole, |thousandths| thousandths.parse().ok());
-    // The kernel shares out no less than a hundredth.
+    // The kernel's smallest CPU quota is a hundredth of a CPU.
     amount.filter(|amount| *amount >= 10).ok_or_else(|| {
         refused(
             &format!("{text:?} is not an amount of CPU time"),

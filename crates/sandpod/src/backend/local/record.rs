@@ -29,18 +29,18 @@ pub(super) struct Stored {
     /// The limits that are enforced, for people.
     annotations: BTreeMap<String, String>,
     made_at: SystemTime,
-    /// When it was handed out.
+    /// The time at which the creator received the sandbox.
     pub(super) created_at: Option<SystemTime>,
     last_activity: Option<SystemTime>,
     /// SHA-256 of the policy that the guest is bound to.
     #[serde(default)]
     pub(super) policy_sha256: Option<String>,
-    /// The process that it ends with.
+    /// The process whose exit ends the sandbox.
     owner: Option<u32>,
     /// A caller other than its creator has attached to it.
     #[serde(default)]
     pub(super) shared: bool,
-    /// Files of an earlier generation were lost, and no caller was told.
+    /// Files of an earlier generation were lost, and the loss is not reported yet.
     #[serde(default)]
     pub(super) unreported_loss: bool,
 }
@@ -97,7 +97,7 @@ impl Stored {
         Self { revision: self.revision + 1, ..self }
     }
 
-    /// Begins its lifetime, unless it has begun, with its guest bound to this policy.
+    /// Starts the lifetime, unless it has started, and records the policy that the guest is bound to.
     pub(super) fn handed_out(self, policy_sha256: Option<String>) -> Self {
         Self { created_at: self.created_at.or_else(|| Some(SystemTime::now())), policy_sha256, ..self }
     }
@@ -130,7 +130,7 @@ impl Stored {
         Self { claim: String::new(), ..self }
     }
 
-    /// Whether it is being deleted, or its deletion was interrupted.
+    /// Reports whether the sandbox is being deleted, or its deletion was interrupted.
     pub(super) fn is_marked_deleted(&self) -> bool {
         self.claim.is_empty()
     }
@@ -142,12 +142,12 @@ impl Stored {
         Self { labels: wanted.labels.clone(), ttl_seconds, ttl_idle_seconds, ..self }
     }
 
-    /// Whether the process that it should end with has ended.
+    /// Reports whether the process whose exit ends the sandbox has exited.
     pub(super) fn is_orphaned(&self) -> bool {
         self.owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists())
     }
 
-    /// Begins the next generation.
+    /// Starts the next generation.
     pub(super) fn new_generation(self) -> Self {
         let now = SystemTime::now();
         Self {
@@ -162,7 +162,7 @@ impl Stored {
         }
     }
 
-    /// Records that a caller was told of the loss.
+    /// Records that the loss was reported.
     pub(super) fn reported(self) -> Self {
         Self { unreported_loss: false, ..self }
     }
@@ -187,7 +187,7 @@ impl Stored {
     }
 }
 
-/// The record of a sandbox whose record can't be read.
+/// The substitute for an unreadable record.
 pub(super) fn unreadable(id: SandboxId, namespace: &str) -> Record {
     Record {
         id,

@@ -32,7 +32,7 @@ fn is_usable(dir: &Path) -> bool {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).is_ok() && access(dir, Access::WRITE_OK).is_ok()
 }
 
-/// Returns a directory below a shared one. It must be ours alone.
+/// Returns a directory below a shared one. It must belong to us, without access for other users.
 fn temporary(among: &Path) -> Result<PathBuf> {
     let user = geteuid().as_raw();
     let dir = among.join(format!("sandpod-{user}"));
