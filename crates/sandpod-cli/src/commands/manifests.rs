@@ -49,7 +49,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Manifests to print
-    what: What,
+    what: ManifestKind,
     /// Name of the template, pool, reaper, router or RBAC objects [default: that of deploy/]
     #[arg(long)]
     name: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum What {
+enum ManifestKind {
     Namespace,
     Rbac,
     Reaper,
@@ -70,7 +70,7 @@ enum What {
     All,
 }
 
-impl What {
+impl ManifestKind {
     /// The mode of manifests that only one mode has; it need not be given.
     fn own_mode(self) -> Option<Mode> {
         match self {
@@ -128,7 +128,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
 }
 
 /// The mode, as for other commands, but `local` in a variable or the file is ignored: manifests are for a cluster.
-fn mode(what: What, option: Option<Mode>, layers: &ProcessLayers) -> Mode {
+fn mode(what: ManifestKind, option: Option<Mode>, layers: &ProcessLayers) -> Mode {
     let cluster_options = |layer: &Layer| layer.mode().filter(|mode| *mode != Mode::Local);
     let configured = || cluster_options(&layers.variables).or_else(|| cluster_options(&layers.file));
     option.or(what.own_mode()).or_else(configured).unwrap_or(Mode::Raw)
@@ -136,28 +136,31 @@ fn mode(what: What, option: Option<Mode>, layers: &ProcessLayers) -> Mode {
 
 impl Generator<'_> {
     /// Rejects invalid names and options that do not apply.
-    fn check(&self, what: What) -> Result<()> {
+    fn check(&self, what: ManifestKind) -> Result<()> {
         if self.target.mode == Mode::Local {
             return Err(Failure::usage(
                 "Local mode has no manifests.",
                 "Use --mode raw or --mode agent-sandbox.",
             ));
         }
-        if self.name.is_some() && [What::Namespace, What::Networkpolicy, What::All].contains(&what) {
+        if self.name.is_some()
+            && [ManifestKind::Namespace, ManifestKind::Networkpolicy, ManifestKind::All].contains(&what)
+        {
             return Err(Failure::usage(
                 "--name does not apply to these manifests: their names are fixed, and --namespace names the namespace.",
                 "Omit it.",
             ));
         }
         if self.router_door
-            && !(self.target.mode == Mode::AgentSandbox && [What::Template, What::All].contains(&what))
+            && !(self.target.mode == Mode::AgentSandbox
+                && [ManifestKind::Template, ManifestKind::All].contains(&what))
         {
             return Err(Failure::usage(
                 "--router-door applies only to a template.",
                 "Omit it, or print `template` or `all` with --mode agent-sandbox.",
             ));
         }
-        if what == What::Template && self.name.is_some() && self.target.options.template.is_some() {
+        if what == ManifestKind::Template && self.name.is_some() && self.target.options.template.is_some() {
             return Err(Failure::usage("--name and --template both name the template.", "Use one of them."));
         }
         check_namespace(&self.config.namespace)?;
@@ -172,16 +175,16 @@ impl Generator<'_> {
         check_name("a SandboxWarmPool", self.pool_name(), MAX_NAME)
     }
 
-    fn documents(&self, what: What) -> Result<Vec<String>> {
+    fn documents(&self, what: ManifestKind) -> Result<Vec<String>> {
         Ok(match what {
-            What::Namespace => vec![self.namespace()?],
-            What::Rbac => vec![self.rbac()],
-            What::Reaper => vec![self.reaper()?],
-            What::Networkpolicy => vec![self.filled(NETWORK_POLICY, &[])],
-            What::Template => self.template(self.name.unwrap_or(self.template_name()))?,
-            What::WarmPool => vec![self.warm_pool()?],
-            What::Router => self.router()?,
-            What::All => self.all()?,
+            ManifestKind::Namespace => vec![self.namespace()?],
+            ManifestKind::Rbac => vec![self.rbac()],
+            ManifestKind::Reaper => vec![self.reaper()?],
+            ManifestKind::Networkpolicy => vec![self.filled(NETWORK_POLICY, &[])],
+            ManifestKind::Template => self.template(self.name.unwrap_or(self.template_name()))?,
+            ManifestKind::WarmPool => vec![self.warm_pool()?],
+            ManifestKind::Router => self.router()?,
+            ManifestKind::All => self.all()?,
         })
     }
 
