@@ -71,7 +71,7 @@ def test_a_handles_timeout_is_124_and_its_errors_are_results(handle: Handle) -> 
     assert "502" in str(backend.download_files(["/x"])[0].error)
 
 
-def test_a_handles_files_are_where_its_commands_see_them(handle: Handle, tmp_path: Path) -> None:
+def test_commands_and_file_operations_of_a_handle_share_one_directory(handle: Handle, tmp_path: Path) -> None:
     backend = langchain_kubernetes_agent_sandbox.KubernetesAgentSandbox(sandbox=handle)
     path = f"{tmp_path}/a dir/$(touch pwned)'file"
     content = bytes(range(256))
@@ -86,10 +86,10 @@ def test_a_handles_files_are_where_its_commands_see_them(handle: Handle, tmp_pat
         FileDownloadResponse(path="relative", error="invalid_path"),
         FileDownloadResponse(path=str(tmp_path), error="is_directory"),
     ]
-    assert [found.name for found in tmp_path.iterdir()] == ["a dir"], "nothing is left on the way"
+    assert [found.name for found in tmp_path.iterdir()] == ["a dir"], "no temporary file is left"
 
 
-def test_a_handle_serves_a_whole_agent(handle: Handle, tmp_path: Path) -> None:
+def test_an_agent_runs_on_a_handle(handle: Handle, tmp_path: Path) -> None:
     backend = langchain_kubernetes_agent_sandbox.KubernetesAgentSandbox(sandbox=handle)
     turns = script(
         calls(("write_file", {"file_path": f"{tmp_path}/a.txt", "content": "one\n"})),
@@ -135,7 +135,7 @@ def test_langchain_k8s_names_missing_arguments() -> None:
         (SandboxInClusterConnectionConfig(server_port=2), {"server_port": 2}),
     ],
 )
-def test_a_connection_of_the_sdk_is_understood(
+def test_a_connection_of_the_sdk_is_accepted(
     connection: Any, expected: dict[str, Any], on_this_machine: list[KubernetesProviderConfig]
 ) -> None:
     langchain_k8s.KubernetesSandbox(warmpool_name="pool", connection_config=connection)
@@ -168,7 +168,7 @@ def test_a_sandboxd_backend_accepts_the_arguments_of_its_package(
 
 
 @pytest.mark.parametrize("is_sandboxd", [True, False])
-def test_a_handle_for_sandboxd_must_be_one_of_sandboxd(
+def test_a_sandboxd_backend_requires_a_handle_of_sandboxd(
     is_sandboxd: bool,  # noqa: FBT001 - a parameter
     handle: Handle,
 ) -> None:
@@ -220,7 +220,7 @@ async def test_errors_of_sandboxd_are_codes(sandboxd: tuple[langchain_k8s.Sandbo
     assert backend.read(f"{root}/dir").error == "is_directory"
 
 
-async def test_sandboxd_sees_its_root_alone(sandboxd: tuple[langchain_k8s.SandboxdBackend, str]) -> None:
+async def test_a_sandboxd_backend_accesses_only_its_root(sandboxd: tuple[langchain_k8s.SandboxdBackend, str]) -> None:
     backend, root = sandboxd
     outside = f"Path '/etc/passwd' is outside sandboxd root '{root}'"
     assert set(refusals(backend, "/etc/passwd")) == {outside}
@@ -260,7 +260,7 @@ async def test_long_output_is_kept_in_a_file_only_where_that_is_enabled(
     backend.stop()
 
 
-async def test_long_output_of_a_driven_handle_is_kept_where_its_file_tools_find_it(handle: Handle) -> None:
+async def test_long_output_of_a_driven_handle_is_stored_for_its_file_tools(handle: Handle) -> None:
     backend = langchain_k8s.KubernetesSandbox(
         sandbox=handle, enable_capture_offload=True, virtual_mode=True, root_dir=str(handle.place), max_output_size=2000
     )
@@ -355,7 +355,7 @@ async def test_g2_every_file_operation_rejects_traversal_with_the_same_message(
     backend.stop()
 
 
-def test_g3_prefixes_outside_of_the_root_refuse_each_change_and_not_the_sandbox(
+def test_g3_prefixes_outside_of_the_root_reject_changes_and_not_the_sandbox(
     handle: Handle, on_this_machine: list[KubernetesProviderConfig]
 ) -> None:
     assert on_this_machine == []
@@ -427,7 +427,7 @@ def test_an_owned_sandbox_is_created_by_the_first_call_and_deleted_by_stop(
     backend.stop()
 
 
-def test_a_sandbox_that_is_lost_is_replaced_for_the_next_call(
+def test_the_next_call_replaces_a_lost_sandbox(
     on_this_machine: list[KubernetesProviderConfig], local_config: LocalConfig
 ) -> None:
     assert on_this_machine == []
@@ -439,7 +439,9 @@ def test_a_sandbox_that_is_lost_is_replaced_for_the_next_call(
         assert backend.execute("ls /tmp/once").exit_code != 0
 
 
-async def test_the_same_without_blocking(on_this_machine: list[KubernetesProviderConfig]) -> None:
+async def test_async_methods_apply_policies_and_create_a_sandbox(
+    on_this_machine: list[KubernetesProviderConfig],
+) -> None:
     assert on_this_machine == []
     backend = langchain_k8s.KubernetesSandbox(template_name="python", allow_prefixes=["/tmp"])  # noqa: S108
     denied = "Path '/workspace/x' is not under any allowed prefix: ('/tmp/',)"
@@ -460,7 +462,7 @@ def test_permission_errors_that_the_policy_allows_are_logged(
     assert {record.name for record in caplog.records} == {"langchain_k8s.sandbox"}
 
 
-def test_g4_the_log_says_where_a_path_really_is(
+def test_g4_the_log_contains_the_resolved_path(
     on_this_machine: list[KubernetesProviderConfig], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert on_this_machine == []
@@ -511,7 +513,7 @@ def test_l5_a_managers_sandboxes_have_the_older_names(local_config: LocalConfig)
         assert [entry["path"] for entry in seen[0]] == ["/workspace/b.txt"]
 
 
-def test_c4_agent_sandbox_without_a_template_is_refused_by_the_configuration() -> None:
+def test_c4_the_configuration_rejects_agent_sandbox_without_a_template() -> None:
     refusal = (
         "^template_name is required when mode='agent-sandbox'. Set KubernetesProviderConfig"
         r"\(template_name='my-template'\) or use mode='raw' for direct Pod management.$"
@@ -574,17 +576,19 @@ def backend(
         yield owned
 
 
-async def test_g5_commands_start_where_files_are_written(backend: langchain_agent_sandbox.AgentSandboxBackend) -> None:
-    assert backend.execute("pwd").output == f"{backend.root_dir}\n", "it is made if it is missing"
+async def test_g5_commands_start_in_the_root_of_file_operations(
+    backend: langchain_agent_sandbox.AgentSandboxBackend,
+) -> None:
+    assert backend.execute("pwd").output == f"{backend.root_dir}\n", "it is created if it is missing"
     assert (await backend.aexecute("pwd")).output == f"{backend.root_dir}\n"
-    assert backend.ls_info("/") == [], "nothing is left of making it"
+    assert backend.ls_info("/") == [], "creating it leaves no files behind"
     assert backend.write("/hello.py", "print('hello')\n").error is None
     assert backend.execute("python3 hello.py").output == "hello\n"
     assert backend.execute("cd /; pwd").output == "/\n"
     assert backend.execute("exit 3").exit_code == 3
 
 
-async def test_g5_the_first_command_starts_in_a_root_that_is_missing(
+async def test_g5_the_first_command_creates_a_missing_root(
     on_this_machine: list[KubernetesProviderConfig],
 ) -> None:
     assert on_this_machine == []
@@ -592,7 +596,7 @@ async def test_g5_the_first_command_starts_in_a_root_that_is_missing(
         assert (await backend.aexecute("pwd")).output == "/app/new\n"
 
 
-def test_g5_a_path_below_the_root_already_is_the_same_file(
+def test_g5_a_path_that_starts_with_the_root_is_the_same_file(
     backend: langchain_agent_sandbox.AgentSandboxBackend,
 ) -> None:
     assert backend.write(f"{backend.root_dir}/a.txt", "one").error is None
@@ -600,7 +604,7 @@ def test_g5_a_path_below_the_root_already_is_the_same_file(
     assert backend.execute(f"cat '{backend.root_dir}/a.txt'").output == "one"
 
 
-async def test_f5_a_failed_edit_says_the_path_and_how_often_the_text_is_there(
+async def test_f5_a_failed_edit_reports_the_path_and_the_number_of_matches(
     backend: langchain_agent_sandbox.AgentSandboxBackend,
 ) -> None:
     assert backend.write("/a.txt", "alpha beta alpha\r\nalpha\r\n").error is None
@@ -618,17 +622,17 @@ async def test_f5_a_failed_edit_says_the_path_and_how_often_the_text_is_there(
     assert (await backend.awrite("/a.txt", "")).path == backend.write("/a.txt", "").path == "/a.txt"
 
 
-async def test_f5_a_page_behind_the_end_and_an_empty_file_are_empty_texts(
+async def test_f5_a_page_after_the_end_and_an_empty_file_are_empty_texts(
     backend: langchain_agent_sandbox.AgentSandboxBackend,
 ) -> None:
     assert backend.upload_files({"/a.txt": b"one\ntwo\n", "/empty": b""})[0].error is None
     assert backend.read("/a.txt", 1) == "2: two"
     assert backend.read("/a.txt", 100) == await backend.aread("/a.txt", 100) == ""
     assert backend.read("/empty") == await backend.aread("/empty") == ""
-    assert backend.read("/a.txt", 100).error is not None, "Deep Agents' file tool is told"
+    assert backend.read("/a.txt", 100).error is not None, "Deep Agents' file tool gets the error"
 
 
-async def test_f1_a_policy_wrapper_takes_uploads_as_a_dict(
+async def test_f1_a_policy_wrapper_accepts_uploads_as_a_dict(
     backend: langchain_agent_sandbox.AgentSandboxBackend,
 ) -> None:
     secured = langchain_agent_sandbox.SandboxPolicyWrapper(backend, deny_prefixes=["/etc"])
@@ -667,7 +671,7 @@ def test_a_client_is_wrapped_and_entered_only_if_it_is_managed(handle: Handle, t
     assert backend.id == "sandbox-1"
 
 
-def test_c3_a_command_has_a_minute_unless_another_time_is_given(
+def test_c3_the_default_timeout_of_commands_is_a_minute(
     handle: Handle, on_this_machine: list[KubernetesProviderConfig]
 ) -> None:
     langchain_agent_sandbox.AgentSandboxBackend.from_template("python")
@@ -677,7 +681,7 @@ def test_c3_a_command_has_a_minute_unless_another_time_is_given(
     assert handle.commands.asked[-1] >= 60
 
 
-def test_h8_a_backend_that_has_no_name_yet_is_called_agent_sandbox(
+def test_h8_a_backend_without_a_claim_has_the_id_agent_sandbox(
     handle: Handle, on_this_machine: list[KubernetesProviderConfig]
 ) -> None:
     handle.claim_name, handle.sandbox_id = None, ""
@@ -748,7 +752,7 @@ async def test_h11_a_factorys_file_tools_work_in_the_callers_thread(
         assert results[3].startswith(f"{name.upper()}\n{name.upper()}\n")
 
 
-async def test_h11_a_factorys_call_outside_of_a_thread_is_refused(
+async def test_h11_a_factory_rejects_calls_outside_of_a_thread(
     on_this_machine: list[KubernetesProviderConfig], local_config: LocalConfig
 ) -> None:
     assert on_this_machine == []
@@ -799,7 +803,7 @@ def test_h11_another_process_finds_a_threads_sandbox_and_another_scope_none(
         assert other(runtime_of("alice")).read("/a.txt") == "Error: File '/a.txt' not found"
 
 
-async def test_h11_leaving_a_factory_deletes_all_that_it_made(
+async def test_h11_closing_a_factory_deletes_all_its_sandboxes(
     on_this_machine: list[KubernetesProviderConfig], local_config: LocalConfig
 ) -> None:
     assert on_this_machine == []
@@ -815,7 +819,7 @@ async def test_h11_leaving_a_factory_deletes_all_that_it_made(
     assert sandboxes_of("left", local_config) == []
 
 
-def test_a_pool_is_named_and_the_variables_of_development_are_read(
+def test_a_pool_can_be_named_and_development_variables_are_read(
     on_this_machine: list[KubernetesProviderConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pooled = langchain_agent_sandbox.WarmPoolBackend.from_warmpool("python", "agents", "python-pool")
@@ -833,17 +837,17 @@ def test_a_pool_is_named_and_the_variables_of_development_are_read(
 
 
 def test_a_policy_wraps_the_backend(on_this_machine: list[KubernetesProviderConfig]) -> None:
-    told: list[tuple[str, str, dict[str, Any]]] = []
+    recorded: list[tuple[str, str, dict[str, Any]]] = []
     backend = langchain_agent_sandbox.AgentSandboxBackend.from_template("python")
     secured = langchain_agent_sandbox.SandboxPolicyWrapper(
         backend,
         deny_prefixes=["/etc"],
         deny_commands=["rm -rf"],
-        audit_log=lambda operation, target, meta: told.append((operation, target, meta)),
+        audit_log=lambda operation, target, meta: recorded.append((operation, target, meta)),
     )
     assert len(on_this_machine) == 1
     with secured:
         assert secured.write("/etc/x", "y").error == "Policy denied: writes not allowed under '/etc/x'"
         assert secured.execute("rm -rf /").output == "Policy denied: command blocked by policy"
         assert secured.write("/ok", "y").error is None
-    assert told == [("write", "/ok", {"size": 1})]
+    assert recorded == [("write", "/ok", {"size": 1})]

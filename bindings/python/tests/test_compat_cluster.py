@@ -104,7 +104,7 @@ def test_h2_h5_h6_a_claim_is_created_on_demand_and_deleted_by_stop(cluster: Clus
     labels = {"session": "abc-123", "example.com/team": "platform"}
     backend = langchain_k8s.KubernetesSandbox(template_name="python", namespace=cluster.namespace, labels=labels)
     assert backend.claim_name is None
-    assert cluster.claims() == [], "nothing is made before the first call"
+    assert cluster.claims() == [], "the first call creates the claim"
     assert backend.execute("echo out; echo err >&2").output == "out\nerr\n"
     backend.start()
     assert backend.id == backend.claim_name
@@ -146,7 +146,7 @@ def test_h3_without_reuse_each_start_creates_a_sandbox_and_a_loss_is_final(clust
         assert [backend.execute("true").exit_code for _ in range(2)] == [None, None]
 
 
-def test_e7_a_sandbox_that_is_lost_is_replaced_for_the_next_call_and_nothing_runs_twice(cluster: Cluster) -> None:
+def test_e7_the_next_call_replaces_a_lost_sandbox_and_no_command_runs_twice(cluster: Cluster) -> None:
     with langchain_k8s.KubernetesSandbox(template_name="python", namespace=cluster.namespace) as backend:
         cluster.lose(backend.id)
         lost = backend.execute("touch /workspace/once")
@@ -157,7 +157,7 @@ def test_e7_a_sandbox_that_is_lost_is_replaced_for_the_next_call_and_nothing_run
         assert "once" not in replaced
 
 
-async def test_concurrent_first_calls_make_one_claim(cluster: Cluster) -> None:
+async def test_concurrent_first_calls_create_one_claim(cluster: Cluster) -> None:
     backend = langchain_k8s.KubernetesSandbox(template_name="python", namespace=cluster.namespace)
     done = await asyncio.gather(*(backend.aexecute(f"echo {number}") for number in range(5)))
     assert [each.output for each in done] == [f"{number}\n" for number in range(5)]
@@ -165,7 +165,7 @@ async def test_concurrent_first_calls_make_one_claim(cluster: Cluster) -> None:
     backend.stop()
 
 
-def test_g1_g2_the_sandboxs_own_kernel_holds_prefixes_and_the_root(cluster: Cluster) -> None:
+def test_g1_g2_the_sandboxs_kernel_enforces_prefixes_and_the_root(cluster: Cluster) -> None:
     with langchain_k8s.KubernetesSandbox(
         template_name="python",
         namespace=cluster.namespace,
@@ -196,7 +196,7 @@ def test_a_newer_versions_arguments_reach_the_sandbox(cluster: Cluster, pool: st
         assert pod["metadata"]["annotations"]["example.com/note"] == "hello"
 
 
-def test_k1_a_sandbox_is_taken_from_the_pool_that_is_named(cluster: Cluster, pool: str) -> None:
+def test_k1_a_sandbox_is_claimed_from_the_named_pool(cluster: Cluster, pool: str) -> None:
     (waiting,) = cluster.get("sandboxes")["items"]
     with langchain_k8s.KubernetesSandbox(warmpool_name=pool, namespace=cluster.namespace) as backend:
         claim = cluster.get(f"sandboxclaim/{backend.claim_name}")
@@ -241,7 +241,7 @@ def test_h1_h9_a_real_handle_is_adopted_or_driven_and_its_owner_deletes_it(
     assert results[3].startswith("TWO\n")
     timed_out = backend.execute("echo before; sleep 60", timeout=1)
     assert (timed_out.exit_code, timed_out.output) == (124, "before\nCommand timed out after 1s")
-    assert backend.execute("cat /proc/[0-9]*/stat | grep '(sleep) [^Z]'").output == "", "what was late is gone"
+    assert backend.execute("cat /proc/[0-9]*/stat | grep '(sleep) [^Z]'").output == "", "it is killed"
     content = bytes(range(256)) * 1000
     assert backend.upload_files([("/workspace/b", content)])[0].error is None
     assert backend.download_files(["/workspace/b"])[0].content == content
@@ -291,7 +291,7 @@ def test_h5_a_claim_that_another_program_made_is_found_by_its_name(
     client.delete_sandbox(handle.claim_name, cluster.namespace)
 
 
-def test_h7_a_sandbox_by_name_is_made_once_and_found_by_the_next_with_its_files(
+def test_h7_a_named_sandbox_is_created_once_and_found_again_with_its_files(
     client: SandboxClient[Any], cluster: Cluster, pool: str
 ) -> None:
     def turn(**source: Any) -> langchain_k8s.KubernetesSandbox:
@@ -329,7 +329,7 @@ def test_h7_a_claim_that_does_not_become_ready_is_deleted(client: SandboxClient[
 # langchain-kubernetes
 
 
-def test_i2_to_i9_a_provider_does_all_on_agent_sandbox(cluster: Cluster, pool: str) -> None:
+def test_i2_to_i9_a_provider_supports_all_operations_on_agent_sandbox(cluster: Cluster, pool: str) -> None:
     config = langchain_kubernetes.KubernetesProviderConfig(
         template_name="python", namespace=cluster.namespace, warm_pool_name=pool, default_labels={"env": "test"}
     )
@@ -375,7 +375,7 @@ def kubectl_proxy(kubeconfig: Path) -> Generator[str]:
 
 
 @pytest.mark.parametrize("who", ["the proxy", "a token"])
-def test_b5_the_api_server_is_the_one_that_is_named(
+def test_b5_the_configured_api_server_is_used(
     who: str, cluster: Cluster, router: str, agent_sandbox_config: Config, tmp_path: Path
 ) -> None:
     config = agent_sandbox_config()
@@ -406,7 +406,7 @@ def test_b5_the_api_server_is_the_one_that_is_named(
             provider.reconnect(sandbox.id)
 
 
-def test_d4_d14_j1_plain_pods_have_the_names_and_labels_that_users_look_for(raw_config: Config) -> None:
+def test_d4_d14_j1_plain_pods_have_the_names_and_labels_of_the_older_package(raw_config: Config) -> None:
     config = raw_config(image="sandpod.test/busybox:1")
     cluster = Cluster(config.namespace)
     provider = langchain_kubernetes.KubernetesProvider(
@@ -447,8 +447,8 @@ def test_d4_d14_j1_plain_pods_have_the_names_and_labels_that_users_look_for(raw_
 # langchain-agent-sandbox
 
 
-def test_h10_g6_a_template_makes_a_sandbox_for_its_context_with_a_policy_around_it(cluster: Cluster) -> None:
-    told: list[tuple[str, str]] = []
+def test_h10_g6_a_template_creates_a_sandbox_for_a_context_with_a_policy(cluster: Cluster) -> None:
+    recorded: list[tuple[str, str]] = []
     backend = langchain_agent_sandbox.AgentSandboxBackend.from_template(
         "python", namespace=cluster.namespace, root_dir="/workspace"
     )
@@ -456,7 +456,7 @@ def test_h10_g6_a_template_makes_a_sandbox_for_its_context_with_a_policy_around_
         backend,
         deny_prefixes=["/etc"],
         deny_commands=["rm -rf"],
-        audit_log=lambda operation, target, _: told.append((operation, target)),
+        audit_log=lambda operation, target, _: recorded.append((operation, target)),
     )
     with secured:
         assert len(cluster.claims()) == 1
@@ -470,7 +470,7 @@ def test_h10_g6_a_template_makes_a_sandbox_for_its_context_with_a_policy_around_
         assert secured.grep_raw("one", "/") == [{"path": "/a.txt", "line": 1, "text": "one"}]
         assert secured.execute("cat /workspace/a.txt").output == "one\n"
         assert secured.execute("rm -rf /").exit_code == 1
-    assert told[0] == ("write", "/a.txt")
+    assert recorded[0] == ("write", "/a.txt")
     assert cluster.claims() == []
 
 
@@ -482,7 +482,7 @@ def test_k1_k3_a_warm_pool_is_adopted_from_by_name_or_by_its_template(cluster: C
         with backend:
             claim = cluster.get(f"sandboxclaim/{backend.id}")
             assert claim["spec"]["warmPoolRef"]["name"] == pool
-            assert claim["status"]["sandbox"]["name"] != backend.id, "it was there before its claim"
+            assert claim["status"]["sandbox"]["name"] != backend.id, "it existed before its claim"
             assert backend.get_adoption_info() == {"warmpool_name": pool if named else None, "from_warmpool": named}
 
 

@@ -84,7 +84,7 @@ def test_unsupported_options_are_rejected_by_name(options: dict[str, Any]) -> No
         {"run_as_user": None, "run_as_group": None},
     ],
 )
-def test_every_option_of_raw_mode_is_taken(options: dict[str, Any]) -> None:
+def test_every_option_of_raw_mode_is_accepted(options: dict[str, Any]) -> None:
     KubernetesProvider(KubernetesProviderConfig(mode="raw", **options))
 
 
@@ -109,7 +109,9 @@ def test_the_options_and_defaults_are_those_of_the_documentation() -> None:
     }
 
 
-def test_load_takes_arguments_over_variables_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_prefers_arguments_to_variables_and_variables_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "config.toml"
     file.write_text('image = "file"\nworkdir = "/file"\nmemory_limit = "2Gi"\n[node_selector]\ndisk = "ssd"\n')
     monkeypatch.setenv("SANDPOD_IMAGE", "variable")
@@ -122,9 +124,7 @@ def test_load_takes_arguments_over_variables_over_the_file(tmp_path: Path, monke
     assert KubernetesProviderConfig(mode="raw").image == "python:3.12-slim", "the constructor reads nothing"
 
 
-def test_load_refuses_an_unknown_option_with_the_nearest_right_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_rejects_an_unknown_option_with_a_suggestion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"'imgae'.*Did you mean 'image'"):
         KubernetesProviderConfig.load(mode="raw", imgae="x")
     file = tmp_path / "config.toml"

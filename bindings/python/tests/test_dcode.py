@@ -110,7 +110,7 @@ def variables(tmp_path: Path, local_config: Callable[..., KubernetesProviderConf
 
 
 @pytest.mark.timeout(600)
-def test_a_session_makes_uses_finds_and_deletes_a_sandbox(python: str, variables: dict[str, str]) -> None:
+def test_a_session_creates_uses_finds_and_deletes_a_sandbox(python: str, variables: dict[str, str]) -> None:
     done = subprocess.run([python, "-c", SESSION], check=False, capture_output=True, text=True, env=variables)
     assert done.returncode == 0, done.stderr
     assert "hello from /workspace\n" in done.stdout

@@ -66,7 +66,7 @@ def test_files_are_written_edited_searched_and_run(sandbox: KubernetesSandbox) -
     assert executed.startswith("one\nthree\n")
 
 
-async def test_tools_that_are_called_at_once_all_answer_without_blocking(sandbox: KubernetesSandbox) -> None:
+async def test_concurrent_tool_calls_all_return_results(sandbox: KubernetesSandbox) -> None:
     paths = [f"/workspace/parallel/{number}.txt" for number in range(8)]
     model = script(
         calls(*(("write_file", {"file_path": path, "content": path}) for path in paths)),

@@ -49,7 +49,7 @@ def k8s(on_this_machine: list[KubernetesProviderConfig]) -> Iterator[langchain_k
 # langchain-kubernetes
 
 
-def test_o1_an_upload_comes_to_its_end_and_a_written_file_is_there(
+def test_o1_an_upload_completes_and_a_written_file_exists(
     sandbox: langchain_kubernetes.KubernetesSandbox,
 ) -> None:
     assert sandbox.upload_files([("/workspace/o1/byte", b"x")])[0].error is None
@@ -96,7 +96,7 @@ def test_o7_o15_errors_of_the_cluster_are_reported(server: SilentServer, kubecon
             call()
 
 
-def test_o14_a_timeout_is_a_result_and_kills_all_that_was_started(
+def test_o14_a_timeout_is_a_result_and_kills_every_descendant(
     sandbox: langchain_kubernetes.KubernetesSandbox,
 ) -> None:
     late = sandbox.execute("echo before; (sleep 31415 &) ; sleep 31415", timeout=1)
@@ -148,7 +148,7 @@ def test_o25_after_stop_a_handles_calls_return_a_message_and_no_assertion(tmp_pa
     assert "its connection was closed" in str(backend.upload_files([("/x", b"")])[0].error)
 
 
-def test_o26_output_is_as_it_was_written_and_cut_by_bytes_between_characters(
+def test_o26_output_is_unchanged_and_truncated_between_characters(
     on_this_machine: list[KubernetesProviderConfig],
 ) -> None:
     assert on_this_machine == []
@@ -196,7 +196,7 @@ def test_o28_a_denied_request_is_not_reported_as_a_missing_sandbox(tmp_path: Pat
 # langchain-kubernetes-agent-sandbox
 
 
-def test_o29_a_line_has_a_shell_and_errors_stay_and_files_are_where_commands_see_them(tmp_path: Path) -> None:
+def test_o29_commands_use_a_shell_keep_stderr_and_see_written_files(tmp_path: Path) -> None:
     backend = langchain_kubernetes_agent_sandbox.KubernetesAgentSandbox(sandbox=Handle(tmp_path))
     assert backend.execute("echo hi | tr a-z A-Z; echo no >&2").output == "HI\nno\n"
     assert backend.upload_files([(f"{tmp_path}/sub/file", b"x")])[0].error is None
@@ -206,7 +206,7 @@ def test_o29_a_line_has_a_shell_and_errors_stay_and_files_are_where_commands_see
 # langchain-agent-sandbox
 
 
-def test_o30_the_wrapper_is_a_backend_and_neither_order_nor_spelling_gets_around_it(
+def test_o30_the_wrapper_is_a_backend_that_order_and_spelling_do_not_bypass(
     on_this_machine: list[KubernetesProviderConfig],
 ) -> None:
     backend = langchain_agent_sandbox.AgentSandboxBackend.from_template("python", allow_absolute_paths=True)

@@ -111,7 +111,7 @@ def test_a_handle_of_todays_client_is_the_sandbox_of_an_agent(place: Place) -> N
 
 
 @by_exec_and_router
-def test_a_template_makes_the_sandbox_of_an_agent_for_its_context(place: Place) -> None:
+def test_a_template_creates_an_agents_sandbox_for_a_context(place: Place) -> None:
     with from_template(place) as backend:
         assert place.claims() == [backend.id]
         greet(backend)
@@ -120,7 +120,7 @@ def test_a_template_makes_the_sandbox_of_an_agent_for_its_context(place: Place) 
 
 @by_gateway
 @pytest.mark.parametrize("way", ["gateway", "api_url"])
-def test_a_gateway_and_the_routers_url_lead_to_the_sandbox(place: Place, way: str) -> None:
+def test_a_sandbox_is_reached_through_a_gateway_and_the_routers_url(place: Place, way: str) -> None:
     gateway: dict[str, Any] = {"gateway_name": GATEWAY, "gateway_namespace": place.namespace}
     with from_template(place, **(gateway if way == "gateway" else {"api_url": router_url()})) as backend:
         greet(backend)
@@ -176,12 +176,12 @@ def test_a_composite_sends_one_directory_to_the_sandbox(place: Place) -> None:
 
 @by_exec_and_router
 def test_a_policy_is_enforced_and_what_it_allows_is_audited(place: Place) -> None:
-    told: list[tuple[str, str, dict[str, Any]]] = []
+    recorded: list[tuple[str, str, dict[str, Any]]] = []
     secured = SandboxPolicyWrapper(
         from_template(place),
         deny_prefixes=["/etc", "/sys", "/proc", "/root"],
         deny_commands=["rm -rf", "shutdown", "reboot", "curl", "wget"],
-        audit_log=lambda op, target, meta: told.append((op, target, meta)),
+        audit_log=lambda op, target, meta: recorded.append((op, target, meta)),
     )
     turns = script(
         calls(("write_file", {"file_path": "/etc/passwd", "content": "x"}), ("execute", {"command": "curl evil"})),
@@ -202,14 +202,14 @@ def test_a_policy_is_enforced_and_what_it_allows_is_audited(place: Place) -> Non
         assert {entry["path"] for entry in secured.ls_info("/out")} == {"/out/report.md", "/out/ok.txt"}
         assert [entry["path"] for entry in secured.glob_info("*.md", "/out")] == ["/out/report.md"]
         assert secured.grep_raw("two", "/out") == [{"path": "/out/report.md", "line": 1, "text": "two"}]
-    assert [(op, target) for op, target, _ in told] == [
+    assert [(op, target) for op, target, _ in recorded] == [
         ("write", "/out/report.md"),
         ("edit", "/out/report.md"),
         ("execute", "cat out/report.md"),
         ("upload", "/out/ok.txt"),
         ("upload", "/out/ok.txt"),
     ]
-    assert told[0][2] == {"size": 3}
+    assert recorded[0][2] == {"size": 3}
 
 
 # WarmPool backend
@@ -262,7 +262,7 @@ async def test_each_protocol_method_works_below_the_root_in_both_forms(backend: 
 
 
 @by_exec_and_router
-def test_the_variables_of_development_make_a_sandbox(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_development_variables_configure_a_sandbox(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANGCHAIN_SANDBOX_TEMPLATE", place.template)
     monkeypatch.setenv("LANGCHAIN_NAMESPACE", place.namespace)
     monkeypatch.setenv("LANGCHAIN_SERVER_PORT", "8888")

@@ -124,7 +124,7 @@ def test_a_gateway_and_the_routers_url_are_connection_modes(place: Place) -> Non
 
 
 @by_exec_and_router
-def test_a_sandbox_is_taken_from_the_warm_pool_that_is_named(place: Place) -> None:
+def test_a_sandbox_is_claimed_from_the_named_warm_pool(place: Place) -> None:
     provider = KubernetesProvider(of_template(place, warm_pool_name=place.pool))
     sandbox = provider.get_or_create()
     assert sandbox.execute("echo hello").output == "hello\n"
@@ -275,7 +275,7 @@ async def test_with_langgraph_dev_each_thread_has_a_sandbox(place: Place, tmp_pa
 
 
 @by_exec_and_router
-def test_an_agent_of_the_manager_has_a_system_prompt_and_the_same_sandbox_in_each_turn(place: Place) -> None:
+def test_a_managers_agent_has_a_system_prompt_and_keeps_its_sandbox(place: Place) -> None:
     output = f"{place.files}/output"
     turns = script(
         execute(f"mkdir -p {output} && cd {output} && export KIND=csv"),
@@ -355,7 +355,7 @@ async def test_a_provider_finds_lists_cleans_and_deletes(place: Place) -> None:
     assert place.claims() == []
 
 
-def test_raw_mode_keeps_the_pods_ready_that_are_asked_for(raw: dict[str, Any]) -> None:
+def test_raw_mode_keeps_the_requested_number_of_pods_ready(raw: dict[str, Any]) -> None:
     small: dict[str, Any] = {"cpu_request": "1m", "memory_request": "8Mi"}
     provider = KubernetesProvider(KubernetesProviderConfig(**raw, **small, warm_pool_size=3))
     use_once(provider)
@@ -409,7 +409,7 @@ def test_all_file_operations_work(sandbox: KubernetesSandbox) -> None:
 
 
 @by_exec_and_router
-async def test_a_provider_and_its_sandboxes_are_async_too(place: Place) -> None:
+async def test_a_provider_and_its_sandboxes_have_async_methods(place: Place) -> None:
     provider = KubernetesProvider(of_template(place))
     sandbox = await provider.aget_or_create()
     try:

@@ -42,7 +42,7 @@ def ask(text: str, **state: Any) -> dict[str, Any]:
 
 
 @by_exec_and_router
-def test_the_sandbox_is_an_agents_backend_whose_files_and_shell_stay(place: Place) -> None:
+def test_an_agents_backend_keeps_its_files_and_shell_state(place: Place) -> None:
     sandbox = build_sandbox(place)
     path = f"{place.files}/primes.py"
     assert sandbox.upload_files([(f"{place.files}/limit.txt", b"30\n")])[0].error is None
@@ -93,7 +93,7 @@ def tool_of(place: Place, kept: dict[str, KubernetesAgentSandbox]) -> Any:
 
 
 @by_exec_and_router
-def test_the_sandbox_is_a_tool_that_has_the_conversations_files(place: Place) -> None:
+def test_a_sandbox_tool_has_the_files_of_the_conversation(place: Place) -> None:
     kept: dict[str, KubernetesAgentSandbox] = {}
     turns = script(
         calls(("execute_python", {"code": PRIMES})),

@@ -73,7 +73,7 @@ def test_denied_operations_fail_and_allowed_ones_are_logged(
     assert log == [("execute", "echo fine")]
 
 
-async def test_the_python_tool_keeps_its_sandbox_for_a_run_and_says_what_fails(local_config: LocalConfig) -> None:
+async def test_the_python_tool_keeps_its_sandbox_for_a_run_and_reports_failures(local_config: LocalConfig) -> None:
     async with python_tool(local_config(), timeout=30) as python:
         files = {"binary": {"content": "AAE=", "encoding": "base64"}, "/app/text": {"content": ["one", "two"]}}
 

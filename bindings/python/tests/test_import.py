@@ -37,7 +37,7 @@ def test_a4_the_extras_of_other_packages_exist_and_require_nothing() -> None:
     assert [need for need in needed for mode in modes if f"extra == '{mode}'" in need.replace('"', "'")] == []
 
 
-def test_all_names_are_there_and_no_others() -> None:
+def test_the_package_has_all_exported_names_and_no_others() -> None:
     assert dir(sandpod) == sandpod.__all__
     assert all(getattr(sandpod, name) for name in sandpod.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
@@ -46,13 +46,13 @@ def test_all_names_are_there_and_no_others() -> None:
 
 def test_logs_of_the_core_are_forwarded_to_python(kubeconfig: Path, server: SilentServer) -> None:
     records: list[logging.LogRecord] = []
-    told = threading.Event()
+    received = threading.Event()
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             records.append(record)
             if "warm pool" in record.getMessage():
-                told.set()
+                received.set()
 
     listener = Listener()
     logger = logging.getLogger("sandpod")
@@ -63,7 +63,7 @@ def test_logs_of_the_core_are_forwarded_to_python(kubeconfig: Path, server: Sile
         provider = KubernetesProvider(config)
         with pytest.raises(SandboxError):
             provider.get_or_create()
-        assert told.wait(60)
+        assert received.wait(60)
         provider.close()
     finally:
         logger.removeHandler(listener)

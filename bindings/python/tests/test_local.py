@@ -44,7 +44,7 @@ def test_a_sandbox_is_created_extended_found_by_another_process_and_deleted(
         provider.reconnect(sandbox.id)
 
 
-async def test_the_same_without_blocking(local_config: Callable[..., KubernetesProviderConfig]) -> None:
+async def test_a_local_provider_has_async_methods(local_config: Callable[..., KubernetesProviderConfig]) -> None:
     provider = KubernetesProvider(local_config())
     sandbox = await provider.aget_or_create(labels={"team": "async"}, ttl_seconds=600)
     assert (await sandbox.aexecute("echo hello")).output == "hello\n"

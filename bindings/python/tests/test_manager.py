@@ -98,7 +98,7 @@ def test_the_first_tool_call_creates_a_sandbox_that_later_turns_reuse(
     assert info.thread_id == "1"
 
 
-async def test_the_same_without_blocking_and_each_thread_has_its_own(manager_of: MakeManager) -> None:
+async def test_async_turns_reuse_a_sandbox_and_each_thread_has_its_own(manager_of: MakeManager) -> None:
     manager = manager_of(scope="async")
 
     async def run(name: str) -> Any:
@@ -118,7 +118,7 @@ def test_steps_of_an_agent_stream_at_the_top_level(manager_of: MakeManager) -> N
     assert steps.index("model") < steps.index("tools")
 
 
-def test_first_calls_at_once_make_one_sandbox(manager_of: MakeManager) -> None:
+def test_concurrent_first_calls_create_one_sandbox(manager_of: MakeManager) -> None:
     manager = manager_of(scope="race")
     tools = [("execute", {"command": f"echo {n}; sleep 0.1"}) for n in range(4)]
     state = manager.create_agent(script(calls(*tools), "done")).invoke(ask(), thread("1"))
@@ -126,7 +126,7 @@ def test_first_calls_at_once_make_one_sandbox(manager_of: MakeManager) -> None:
     assert ids_of(manager) == [state["sandbox_id"]]
 
 
-def test_two_managers_of_one_scope_share_and_two_of_different_scopes_never_do(manager_of: MakeManager) -> None:
+def test_managers_share_sandboxes_only_within_one_scope(manager_of: MakeManager) -> None:
     one, replica, other = manager_of(scope="shared"), manager_of(scope="shared"), manager_of(scope="other")
 
     def run(manager: KubernetesSandboxManager, command: str) -> Any:
@@ -145,7 +145,7 @@ def test_two_managers_of_one_scope_share_and_two_of_different_scopes_never_do(ma
     assert ids_of(one) == [made["sandbox_id"]]
 
 
-def test_default_scopes_differ_by_what_sandboxes_are_made_of(kubeconfig: Path) -> None:
+def test_default_scopes_differ_by_the_configuration_of_sandboxes(kubeconfig: Path) -> None:
     def scope(labels: dict[str, str] | None = None, **fields: Any) -> str:
         config = KubernetesProviderConfig(mode="raw", kubeconfig=str(kubeconfig), **fields)
         return KubernetesSandboxManager(config, default_labels=labels).scope
@@ -247,7 +247,7 @@ def test_a_restarted_process_finds_files_and_shell_again(manager_of: MakeManager
     assert len(ids_of(manager)) == 1
 
 
-async def test_a_setup_node_writes_the_id_and_keeps_an_older_one_while_it_lives(manager_of: MakeManager) -> None:
+async def test_a_setup_node_writes_the_id_and_keeps_that_of_an_existing_sandbox(manager_of: MakeManager) -> None:
     manager = manager_of(scope="nodes")
     older = await manager.get_or_reconnect(None)
     graph = one_node(manager.create_setup_node())
@@ -260,7 +260,7 @@ async def test_a_setup_node_writes_the_id_and_keeps_an_older_one_while_it_lives(
     assert (await manager.get_or_reconnect(replaced)).id == replaced
 
 
-async def test_l5_a_node_that_a_user_writes_awaits_the_sandbox_of_an_id(manager_of: MakeManager) -> None:
+async def test_l5_a_custom_node_awaits_the_sandbox_of_an_id(manager_of: MakeManager) -> None:
     manager = manager_of(scope="own-node")
 
     async def node(state: State) -> dict[str, str]:
@@ -273,7 +273,7 @@ async def test_l5_a_node_that_a_user_writes_awaits_the_sandbox_of_an_id(manager_
     assert (await graph.ainvoke({"sandbox_id": first}))["sandbox_id"] == first
     assert (await manager.get_or_reconnect(first)).execute("cat turns").output == "turn\nturn\n"
     await manager.provider.adelete(sandbox_id=first)
-    assert (await graph.ainvoke({"sandbox_id": first}))["sandbox_id"] != first, "one that is gone is made anew"
+    assert (await graph.ainvoke({"sandbox_id": first}))["sandbox_id"] != first, "a missing sandbox is replaced"
 
 
 async def test_an_agent_node_runs_the_agent_in_the_threads_sandbox(manager_of: MakeManager) -> None:
@@ -324,7 +324,7 @@ def test_a_forked_child_finds_the_threads_sandbox_and_cleans_up_by_itself(
     assert len(ids_of(manager)) == 1
 
 
-def test_cleaning_up_deletes_what_is_idle_and_the_thread_gets_another(manager_of: MakeManager) -> None:
+def test_cleanup_deletes_idle_sandboxes_and_the_thread_gets_another(manager_of: MakeManager) -> None:
     manager = manager_of(scope="idle")
     agent = manager.create_agent(script(execute("true"), "done", execute("echo again"), "done"))
     before = agent.invoke(ask(), thread("1"))["sandbox_id"]

@@ -77,7 +77,7 @@ def page(**fields: object) -> KubernetesSandbox:
     return fake(empty | {"more": False, "truncated": False, "empty_file": False} | fields)
 
 
-def test_every_operation_is_ours_in_both_forms_with_the_signature_of_the_protocol() -> None:
+def test_every_sync_and_async_operation_is_ours_with_the_protocols_signature() -> None:
     blocking = ["execute", "read", "write", "edit", "ls", "glob", "grep", "delete", "upload_files", "download_files"]
     for name in blocking + [f"a{name}" for name in blocking]:
         ours = getattr(KubernetesSandbox, name)
@@ -99,7 +99,7 @@ def test_every_operation_is_ours_in_both_forms_with_the_signature_of_the_protoco
         ("gone", None),
     ],
 )
-async def test_a_command_without_an_answer_returns_why_and_whether_it_may_have_run(
+async def test_a_failed_command_returns_the_reason_and_whether_it_may_have_run(
     code: str, exit_code: int | None
 ) -> None:
     expected = ExecuteResponse(output="what happened", exit_code=exit_code)
@@ -122,7 +122,7 @@ def test_notices_precede_the_output() -> None:
     assert fake(executed).execute("echo hello") == expected
 
 
-def test_a_negative_timeout_is_refused() -> None:
+def test_a_negative_timeout_is_rejected() -> None:
     with pytest.raises(ValueError, match="timeout is -1"):
         failing("internal").execute("true", timeout=-1)
 
@@ -153,7 +153,7 @@ def test_a_truncated_page_is_marked() -> None:
     assert result.file_data["content"] == "b" + TRUNCATION_MSG
 
 
-def test_no_lines_an_empty_file_and_a_guest_that_lies_are_results() -> None:
+def test_no_lines_an_empty_file_and_an_invalid_answer_are_results() -> None:
     assert page().read("/f", limit=0).no_lines_requested
     empty = page(empty_file=True).read("/f").file_data
     assert empty

@@ -51,7 +51,7 @@ def sandbox(local_config: Callable[..., KubernetesProviderConfig]) -> Iterator[S
 @pytest.mark.parametrize(
     "python", supported_pythons(), ids=lambda python: "own" if python == sys.executable else Path(python).name
 )
-def test_it_works_on_every_python_of_this_machine_without_langchain(python: str, tmp_path: Path) -> None:
+def test_it_works_without_langchain_on_every_installed_python(python: str, tmp_path: Path) -> None:
     (tmp_path / "sandpod").symlink_to(Path(sandpod.__file__).parent)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
     # -S: without the installed packages of this Python.
@@ -94,7 +94,7 @@ def test_files_are_written_read_edited_found_and_deleted(sandbox: Sandbox) -> No
     assert raised.value.code == "not_found"
 
 
-async def test_the_same_without_blocking(sandbox: Sandbox) -> None:
+async def test_async_methods_write_read_edit_find_and_delete_files(sandbox: Sandbox) -> None:
     await sandbox.awrite("/workspace/async/a.txt", "one\n")
     assert await sandbox.aedit("/workspace/async/a.txt", "one", "two") == 1
     assert await sandbox.aread_text("/workspace/async/a.txt") == "two\n"
@@ -123,7 +123,7 @@ def test_a_shell_session_keeps_its_directory_and_variables(
         assert sandbox.execute("echo $COLOUR in $PWD").output == "blue in /tmp\n"
 
 
-def test_it_is_found_again_by_its_id_and_destroyed_in_the_end(
+def test_a_plain_sandbox_is_found_by_its_id_and_deleted(
     local_config: Callable[..., KubernetesProviderConfig],
 ) -> None:
     with Sandbox.create(local_config(), labels={"team": "plain"}, policy={"root_dir": "/workspace"}) as made:

@@ -175,7 +175,7 @@ def failing(*_: object) -> None:
     raise OSError(msg)
 
 
-async def test_g7_a_log_that_fails_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_g7_a_failing_log_is_logged_and_blocks_no_operation(caplog: pytest.LogCaptureFixture) -> None:
     backend = Backend()
     wrapper = denying(backend, audit_log=failing)
     with caplog.at_level(logging.WARNING):
@@ -184,7 +184,7 @@ async def test_g7_a_log_that_fails_is_logged_and_stops_nothing(caplog: pytest.Lo
     assert caplog.messages == ["Audit log callback failed (continuing): disk full"] * 2
 
 
-async def test_g7_a_strict_log_that_fails_stops_everything() -> None:
+async def test_g7_a_failing_strict_log_blocks_every_operation() -> None:
     backend = Backend()
     wrapper = denying(backend, audit_log=failing, strict_audit=True)
     stop = "Audit log callback failed, so nothing was done: disk full"
@@ -314,14 +314,14 @@ def holds_a_policy(config: Callable[..., KubernetesProviderConfig], **options: A
     assert {(event["targets"][0], event["decision"]) for event in uploads} == {("/link/x", "denied"), ("/b", "allowed")}
 
 
-def test_a_policy_holds_on_this_machine_also_behind_links(
+def test_a_policy_of_a_local_sandbox_applies_to_links(
     local_config: Callable[..., KubernetesProviderConfig],
 ) -> None:
     holds_a_policy(local_config)
 
 
 @pytest.mark.cluster
-def test_a_policy_holds_in_a_pod_also_behind_links(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
+def test_a_policy_of_a_pod_applies_to_links(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
     holds_a_policy(raw_config, image="sandpod.test/busybox:1")
 
 
@@ -392,10 +392,10 @@ async def test_g5_every_operation_rejects_a_path_outside_the_root_with_this_mess
     sandbox = made(root_dir="/app")
     await escapes(sandbox, "/../etc/passwd", "Path '/../etc/passwd' escapes root_dir '/app'")
     sandbox.execute("ln -s /etc /app/link")
-    assert [done.error for done in sandbox.upload_files([("/link/x", b"")])] == ["policy_denied"], "the kernel says so"
+    assert [done.error for done in sandbox.upload_files([("/link/x", b"")])] == ["policy_denied"], "by the kernel"
 
 
-async def test_g1_allowed_prefixes_bind_writes_and_no_uploads(
+async def test_g1_allowed_prefixes_restrict_writes_and_not_uploads(
     local_config: Callable[..., KubernetesProviderConfig],
 ) -> None:
     heard: list[dict[str, Any]] = []
@@ -417,7 +417,7 @@ async def test_g1_allowed_prefixes_bind_writes_and_no_uploads(
     assert of == ["upload", "upload", "write", "edit", "delete", "download"]
 
 
-async def test_a_plain_write_is_a_write_and_a_plain_read_a_read_to_the_policy(
+async def test_a_policy_checks_reads_and_writes_of_a_plain_sandbox(
     local_config: Callable[..., KubernetesProviderConfig],
 ) -> None:
     policy: dict[str, Any] = {"allow_prefixes": ["/tmp"], "checked": ["read", "write"]}  # noqa: S108
@@ -435,7 +435,7 @@ async def test_a_plain_write_is_a_write_and_a_plain_read_a_read_to_the_policy(
         assert sandbox.read("/tmp/a") == await sandbox.aread("/tmp/a") == bytes(range(256))  # noqa: S108
 
 
-def test_g3_prefixes_outside_the_root_refuse_writes_when_they_are_called(
+def test_g3_prefixes_outside_the_root_reject_writes_and_no_uploads(
     made: Callable[..., KubernetesSandbox],
 ) -> None:
     sandbox = made(root_dir="/tmp", allow_prefixes=["/workspace/"], checked=["write", "edit"])  # noqa: S108

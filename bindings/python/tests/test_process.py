@@ -43,7 +43,7 @@ def test_output_is_streamed_and_followed_by_the_exit(sandbox: KubernetesSandbox)
     assert stream.exit_code == 3
 
 
-async def test_the_same_with_async_for(sandbox: KubernetesSandbox) -> None:
+async def test_output_is_streamed_with_async_for(sandbox: KubernetesSandbox) -> None:
     stream = sandbox.stream("printf %s $GREETING; pwd", env={"GREETING": "hi,"}, cwd="/tmp")  # noqa: S108
     assert "".join([chunk.text async for chunk in stream]) == "hi,/tmp\n"
     assert stream.exit_code == 0
@@ -128,7 +128,9 @@ def test_a_command_that_cannot_be_started_has_exit_code_125(sandbox: KubernetesS
     assert stream.exit_code == 125
 
 
-def test_a_directory_goes_both_ways_with_its_modes_and_links(sandbox: KubernetesSandbox, tmp_path: Path) -> None:
+def test_a_directory_is_transferred_both_ways_with_its_modes_and_links(
+    sandbox: KubernetesSandbox, tmp_path: Path
+) -> None:
     source, back = tmp_path / "source", tmp_path / "back"
     (source / "sub").mkdir(parents=True)
     (source / "sub" / "run.sh").write_text("echo hello\n")
@@ -136,11 +138,11 @@ def test_a_directory_goes_both_ways_with_its_modes_and_links(sandbox: Kubernetes
     (source / "big").write_bytes(os.urandom(3 << 20))
     (source / "link").symlink_to("sub/run.sh")
     back.mkdir()
-    told: list[TransferProgress] = []
+    steps: list[TransferProgress] = []
 
-    sent = sandbox.upload_directory(source, "/workspace/tree", progress=told.append)
+    sent = sandbox.upload_directory(source, "/workspace/tree", progress=steps.append)
     assert (sent.files, sent.directories, sent.links) == (2, 1, 1)
-    assert told[-1].bytes == sent.bytes
+    assert steps[-1].bytes == sent.bytes
     assert sandbox.execute("tree/link").output == "hello\n"
     received = sandbox.download_directory("/workspace/tree", back)
     assert received.bytes == sent.bytes
@@ -148,22 +150,24 @@ def test_a_directory_goes_both_ways_with_its_modes_and_links(sandbox: Kubernetes
     assert (back / "link").readlink() == (source / "link").readlink()
 
 
-async def test_a_directory_goes_both_ways_without_blocking(sandbox: KubernetesSandbox, tmp_path: Path) -> None:
+async def test_a_directory_is_transferred_both_ways_by_async_methods(
+    sandbox: KubernetesSandbox, tmp_path: Path
+) -> None:
     source, back = tmp_path / "source", tmp_path / "back"
     source.mkdir()
     back.mkdir()
     (source / "file").write_text("content")
-    told: list[TransferProgress] = []
+    steps: list[TransferProgress] = []
 
     def tell(progress: TransferProgress) -> None:
-        told.append(progress)
+        steps.append(progress)
         msg = "a callback's own mistake"
         raise RuntimeError(msg)
 
     await sandbox.aupload_directory(source, "/workspace/async", progress=tell)
     await sandbox.adownload_directory("/workspace/async", back, progress=tell)
     assert (back / "file").read_text() == "content"
-    assert told
+    assert steps
     with pytest.raises(SandboxError, match="No such"):
         await sandbox.adownload_directory("/workspace/none", back)
 

@@ -88,7 +88,7 @@ def test_only_agent_sandbox_mode_adopts_suspends_and_resumes(
             refused("a")
 
 
-def test_only_a_provider_that_adopts_needs_no_template(kubeconfig: Path) -> None:
+def test_only_an_adopting_provider_needs_no_template(kubeconfig: Path) -> None:
     config = KubernetesProviderConfig(kubeconfig=str(kubeconfig))
     with pytest.raises(ValueError, match="template_name is required"):
         KubernetesProvider(config)
@@ -103,8 +103,8 @@ def test_a_claim_is_adopted_without_a_template(
     claim = owner.get_or_create()
     adopter = KubernetesProvider(agent_sandbox_config(template_name=None), only_adopts=True)
     assert adopter.adopt(claim.id).execute("echo adopted").output == "adopted\n"
-    with pytest.raises(SandboxNotFoundError, match="SandboxClaim 'nobodys' not found"):
-        adopter.adopt("nobodys")
+    with pytest.raises(SandboxNotFoundError, match="SandboxClaim 'missing' not found"):
+        adopter.adopt("missing")
     owner.delete(sandbox_id=claim.id)
 
 
@@ -143,7 +143,7 @@ def test_a_resumed_sandbox_gets_its_policy_again(
 
 
 @pytest.mark.cluster
-async def test_the_same_without_blocking(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
+async def test_a_provider_of_raw_mode_has_async_methods(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
     provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1"))
     sandbox = await provider.aget_or_create(labels={"team": "async"}, ttl_seconds=600)
     page = await provider.alist(labels={"team": "async"})
@@ -157,7 +157,7 @@ async def test_the_same_without_blocking(raw_config: Callable[..., KubernetesPro
 
 
 @pytest.mark.cluster
-def test_a_pool_is_filled_and_its_pods_are_taken(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
+def test_a_pool_is_filled_and_its_pods_are_claimed(raw_config: Callable[..., KubernetesProviderConfig]) -> None:
     provider = KubernetesProvider(raw_config(image="sandpod.test/busybox:1", warm_pool_size=1))
     assert provider.pool_status() == WarmPoolStatus(0, 0, 0, 1)
     provider.delete(sandbox_id=provider.get_or_create().id)

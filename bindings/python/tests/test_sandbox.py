@@ -80,7 +80,7 @@ def test_write_replaces_and_delete_removes(sandbox: KubernetesSandbox) -> None:
     assert sandbox.delete("/workspace/f.txt").error == "Error: '/workspace/f.txt' not found"
 
 
-def test_invalid_arguments_of_a_model_are_results_and_no_exceptions(sandbox: KubernetesSandbox) -> None:
+def test_invalid_arguments_of_a_model_are_results_and_not_exceptions(sandbox: KubernetesSandbox) -> None:
     assert sandbox.write("/workspace/bad.txt", "\ud800").error
     assert sandbox.execute("echo \ud800").exit_code == 125
     sandbox.write("/workspace/short.txt", "one line")

@@ -37,7 +37,7 @@ def test_a_page_has_its_last_line_break_and_a_missing_file_its_code(backend: San
     assert backend.read("/etc/passwd").error == backend.write("/etc/passwd", "x").error == outside
 
 
-def test_an_agents_long_output_is_kept_below_the_root_where_it_reads_it(backend: SandboxdBackend) -> None:
+def test_an_agents_long_output_is_stored_below_the_root_and_readable(backend: SandboxdBackend) -> None:
     long = execute("seq 100000")
     pointer = f"/large_tool_results/{long.tool_calls[0]['id']}"
     turns = script(long, calls(("read_file", {"file_path": pointer, "offset": 99998})), "done")

@@ -102,7 +102,7 @@ def _ours(module: str, name: str) -> inspect.Signature:
     return inspect.signature(thing)
 
 
-def test_a_published_packages_names_are_all_there(published: tuple[str, dict[str, Any]]) -> None:
+def test_all_names_of_a_published_package_exist(published: tuple[str, dict[str, Any]]) -> None:
     module, described = published
     ours = importlib.import_module(f"sandpod.compat.{module}")
     assert set(described["__all__"]) <= set(ours.__all__)

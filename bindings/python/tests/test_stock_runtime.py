@@ -35,7 +35,7 @@ def test_a_file_is_written_read_and_edited(sandbox: KubernetesSandbox) -> None:
     assert sandbox.read("/app/files/none").error == "File '/app/files/none': file_not_found"
 
 
-def test_files_and_text_are_found_and_hidden_names_only_if_the_pattern_has_them(sandbox: KubernetesSandbox) -> None:
+def test_glob_and_grep_find_files_and_hidden_names_only_if_named(sandbox: KubernetesSandbox) -> None:
     for name in ("a.py", "deep/b.py", ".hidden/c.py"):
         assert sandbox.write(f"/app/tree/{name}", "x = 'needle'\n").error is None
 

@@ -128,7 +128,7 @@ def test_commands_and_files_are_in_the_same_place(stock: Stock) -> None:
     assert {entry.name: entry.type for entry in stock.files.list("/")}["made"] == "directory"
 
 
-def test_large_content_goes_both_ways_also_as_a_stream(stock: Stock, tmp_path: Path) -> None:
+def test_large_content_is_transferred_both_ways_and_as_a_stream(stock: Stock, tmp_path: Path) -> None:
     content = bytes(range(256)) * 20_000
     stock.files.write("large", content)
     assert stock.files.read("large") == content

@@ -69,7 +69,7 @@ def run_with(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.mark.timeout(300)
-def test_all_that_an_agent_does_works_with_0_7_6(run_with: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_an_agent_works_with_0_7_6(run_with: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     tests = [str(TESTS / name) for name in ("test_deep_agent.py", "test_operations.py", "test_policy.py")]
     project = ["-c", str(TESTS.parent / "pyproject.toml"), "-p", "no:cacheprovider"]
     done = run_with("0.7.6", "-m", "pytest", "--quiet", "-m", "not cluster", *project, *tests)

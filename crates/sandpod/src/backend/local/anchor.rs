@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_taken_once() {
+    fn only_one_sandbox_gets_a_name() {
         let (anchors, _dir) = anchors();
         let record = stored();
         let first = anchors.take(&id("a"), &record).unwrap().expect("it is free");
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn of_concurrent_callers_one_gets_a_name() {
+    fn only_one_of_concurrent_callers_gets_a_name() {
         let (anchors, _dir) = anchors();
         let takers: Vec<_> = (0..16)
             .map(|_| {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_sandbox_leaves_nothing_even_if_its_directories_were_closed() {
+    fn a_sandbox_with_inaccessible_directories_is_removed_completely() {
         let (anchors, dir) = anchors();
         let taken = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         let closed = taken.anchor.places().join("closed");
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_dead_processes_are_deleted_and_others_stay() {
+    fn only_directories_of_dead_processes_are_deleted() {
         let (anchors, _dir) = anchors();
         anchors.take(&id("a"), &stored()).unwrap();
         let (dead, young) = (anchors.dir.join(".new-dead"), anchors.dir.join(".new-young"));
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_leftovers_are_swept() {
+    fn only_our_own_orphaned_directories_are_deleted() {
         let (anchors, _dir) = anchors();
         let (ours, theirs) = (anchors.dir.join(".gone-ours"), anchors.dir.join(".theirs"));
         for dir in [&ours, &theirs] {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_reached_however_deep_it_lies() {
+    fn a_socket_in_a_deep_directory_accepts_connections() {
         let dir = tempfile::tempdir().unwrap();
         let anchors = Anchors::new(Some(dir.path().join("x".repeat(200)))).unwrap();
         let taken = anchors.take(&id("a"), &stored()).unwrap().unwrap();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_gets_a_cgroup_beside_our_own_where_both_controllers_are_handed_down() {
+    fn version_2_gets_a_sibling_cgroup_if_both_controllers_are_delegated() {
         let root = tree(&[
             ("app.slice/cgroup.subtree_control", "cpu memory pids\n"),
             ("app.slice/cgroup.procs", ""),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_gets_none_where_a_controller_is_not_handed_down() {
+    fn version_2_gets_no_cgroup_if_a_controller_is_not_delegated() {
         let root = tree(&[("app.slice/cgroup.subtree_control", "pids\n"), ("app.slice/cgroup.procs", "")]);
         assert_eq!(planned(&root, "0::/app.slice/terminal.scope\n"), []);
     }

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sandbox_that_would_end_before_it_begins_is_refused() {
+    fn a_ttl_that_is_zero_or_out_of_range_is_rejected() {
         for (option, value, wrong) in [
             ("ttl_seconds", 0, "ttl_seconds is 0"),
             ("pod_ttl_seconds", 0, "ttl_seconds is 0"),

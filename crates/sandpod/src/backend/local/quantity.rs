@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_read_as_kubernetes_reads_them() {
+    fn quantities_are_parsed_as_in_kubernetes() {
         let read = ["512Mi", "2Gi", "64Ki", "1G", "1000"].map(|text| bytes(text).unwrap());
         assert_eq!(read, [512 << 20, 2 << 30, 64 << 10, 1_000_000_000, 1000]);
         assert_eq!(["1500m", "2", "10m"].map(|text| thousandths(text).unwrap()), [1500, 2000, 10]);
     }
 
     #[test]
-    fn an_invalid_amount_is_refused_with_an_example() {
+    fn an_invalid_quantity_is_rejected_with_an_example() {
         for text in ["", "0", "much", "1.5Gi", "-1", "99999999999Ti", "1 Gi"] {
             assert!(bytes(text).unwrap_err().to_string().contains("512Mi"), "{text}");
         }

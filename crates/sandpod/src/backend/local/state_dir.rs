@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_temporary_directory_is_made_for_us_alone_and_found_again() {
+    fn a_temporary_directory_is_private_and_found_again() {
         let among = tempfile::tempdir().unwrap();
         let dir = temporary(among.path()).unwrap();
         assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o700);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_directory_is_refused() {
+    fn a_shared_or_linked_directory_is_rejected() {
         let open = tempfile::tempdir().unwrap();
         let dir = temporary(open.path()).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_can_not_be_written_is_not_used() {
+    fn a_directory_that_cannot_be_created_is_not_used() {
         assert!(!is_usable(Path::new("/proc/sandpod")));
     }
 }
