@@ -115,9 +115,7 @@ impl AuditSink for Otlp {
 
 fn unusable(endpoint: &str) -> Error {
     Error::invalid(
-        format!(
-            "'{endpoint}' is not a usable collector: it must be http://host:port without a password."
-        ),
+        format!("'{endpoint}' is not a usable collector: it must be http://host:port without a password."),
         "Run a collector beside this process, and let it send on to where TLS and credentials are needed.",
     )
 }

@@ -20,7 +20,8 @@ pub(super) fn bytes(text: &str) -> Result<u64> {
     let amount = UNITS.iter().find_map(|(unit, size)| {
         text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*size).filter(|bytes| *bytes > 0)
     });
-    amount.ok_or_else(|| refused(&format!("{text:?} is not an amount of memory"), "Write it as 512Mi or 2Gi."))
+    amount
+        .ok_or_else(|| refused(&format!("{text:?} is not an amount of memory"), "Write it as 512Mi or 2Gi."))
 }
 
 /// Parses an amount of CPU such as `1500m` or `2` to millicores.
