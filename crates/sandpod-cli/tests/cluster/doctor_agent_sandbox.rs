@@ -115,11 +115,11 @@ async fn doctor_reports_each_missing_object_with_a_fix() {
         ),
         (
             "--template python --connection-mode gateway --gateway-name none",
-            "way: gateway (bad): Check --gateway-name",
+            "connection mode: gateway (bad): Check --gateway-name",
         ),
         (
             "--template python --connection-mode direct --api-url http://127.0.0.1:1",
-            "way: direct (bad): Check --api-url",
+            "connection mode: direct (bad): Check --api-url",
         ),
         ("--template python --connection-mode gateway", "configuration (bad): Set gateway_name"),
         ("--template python --context nothing", "API server (bad): Check it with kubectl"),
@@ -136,8 +136,9 @@ async fn doctor_reports_each_missing_object_with_a_fix() {
         "SANDPOD_ROUTER_NAMESPACE=$NS sandpod doctor --no-probe --template python --connection-mode tunnel";
     let printed = stage.run(tunnel);
     assert!(
-        printed.contains("way: tunnel (bad): sandpod manifests router --image IMAGE --namespace agents")
-            && printed.contains("guest token (unsure): Where exec is not allowed, make the Secret"),
+        printed.contains(
+            "connection mode: tunnel (bad): sandpod manifests router --image IMAGE --namespace agents"
+        ) && printed.contains("guest token (unsure): Where exec is not allowed, make the Secret"),
         "{printed}"
     );
     templates.finish().await;

@@ -214,7 +214,7 @@ async fn the_printed_router_is_ready_and_its_rbac_permits_access() {
     ));
     let found = stage.run(&format!(
         "SANDPOD_ROUTER_NAMESPACE={ns} SANDPOD_KUBECONFIG=$KUBECONFIG sandpod doctor --mode agent-sandbox --no-probe \
-           --connection-mode tunnel | grep '^way: tunnel'"
+           --connection-mode tunnel | grep '^connection mode: tunnel'"
     ));
     stage.run(&format!(
         "{printed} --namespace other | kubectl delete -f -; {printed} --namespace {ns} | kubectl delete -f -"

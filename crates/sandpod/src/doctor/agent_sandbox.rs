@@ -337,7 +337,7 @@ fn judge_mode(
     is_demanded: bool,
     namespace: &str,
 ) -> Finding {
-    let check = format!("mode: {}", mode.name());
+    let check = format!("connection mode: {}", mode.name());
     let fix = match mode {
         ConnectionMode::Exec | ConnectionMode::InCluster => String::new(),
         ConnectionMode::Tunnel => format!(
