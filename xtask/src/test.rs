@@ -154,22 +154,22 @@ impl<'a> Run<'a> {
         parts.iter().any(|part| self.parts.contains(part))
     }
 
-    /// All jobs of the run. What others wait for comes first. At any time, some jobs compute and others wait.
+    /// All jobs of the run. The jobs that mostly compute run one by one, beside those that mostly wait for the cluster.
     fn plan(&self) -> Plan<'_> {
         let mut plan = Plan::default();
         self.add_preparations(&mut plan);
-        self.add_node(&mut plan);
-        if self.options.lint {
-            // After the other builds: they share locks and cores.
-            plan.add(LINT, &[BUILD, PACKAGE, NODE_PACKAGE], || Ok(run_lint()));
-        }
         if self.has(&[Part::Rust]) {
-            plan.add(RUST, &[BUILD], || {
+            plan.add_computing(RUST, &[BUILD], || {
                 let mut results = self.run_suites(Part::Rust, |_| true)?;
                 rust::run_doc_tests(&mut results)?;
                 Ok(results)
             });
         }
+        if self.options.lint {
+            // After the other builds: they share locks and cores.
+            plan.add_computing(LINT, &[BUILD, PACKAGE, NODE_PACKAGE], || Ok(run_lint()));
+        }
+        self.add_node_tests(&mut plan);
         self.add_tests_on_cluster(&mut plan);
         if self.has(&[Part::Faults]) {
             // They restart the API server.
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
             });
         }
         if self.has(&[Part::Fuzz]) {
-            plan.add(FUZZ_BUILD, &[LINT, RUST], || Fuzzer::build().map(|_| Results::default()));
+            plan.add_computing(FUZZ_BUILD, &[], || Fuzzer::build().map(|_| Results::default()));
             // Beside the fault tests, which mostly wait.
             plan.add("fuzz", &[&[FUZZ_BUILD][..], &ON_CLUSTER].concat(), || fuzz::run(self.options.long));
         }
@@ -211,9 +211,6 @@ impl<'a> Run<'a> {
                 Ok(Results::default())
             });
         }
-    }
-
-    fn add_node<'b>(&'b self, plan: &mut Plan<'b>) {
         if self.has(&[Part::Node]) {
             // After the Rust tests' build, which has the addon's dependencies.
             plan.add(NODE_PACKAGE, &[BUILD, GUEST], || {
@@ -222,7 +219,12 @@ impl<'a> Run<'a> {
                 let _ = self.package.set(package);
                 Ok(Results::default())
             });
-            plan.add(NODE, &[NODE_PACKAGE, CLUSTER], || {
+        }
+    }
+
+    fn add_node_tests<'b>(&'b self, plan: &mut Plan<'b>) {
+        if self.has(&[Part::Node]) {
+            plan.add_computing(NODE, &[NODE_PACKAGE, CLUSTER], || {
                 node::run(self.package.get().context("the package was not built")?, self.kubeconfig())
             });
         }
@@ -242,12 +244,12 @@ impl<'a> Run<'a> {
             });
         }
         if self.has(&[Part::Python]) {
-            plan.add(PYTHON, &[PACKAGE, CLUSTER, RUST], || {
+            plan.add_computing(PYTHON, &[PACKAGE, CLUSTER], || {
                 python::run(self.environment()?, self.kubeconfig())
             });
         }
         if self.has(&[Part::Peers]) {
-            plan.add(PEERS, &[PACKAGE, CLUSTER, PYTHON], || {
+            plan.add_computing(PEERS, &[PACKAGE, CLUSTER], || {
                 peers::run(self.environment()?, self.kubeconfig())
             });
         }

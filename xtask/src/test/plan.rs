@@ -15,12 +15,15 @@ type Work<'a> = Box<dyn FnOnce() -> Result<Results> + Send + 'a>;
 #[derive(Default)]
 pub(super) struct Plan<'a> {
     jobs: Vec<Job<'a>>,
+    last_computing: Option<&'static str>,
 }
 
 /// One step of a run.
 struct Job<'a> {
     name: &'static str,
     needs: Vec<&'static str>,
+    /// A job that would compete with this one for the processor, whether it succeeds or not.
+    after: Option<&'static str>,
     work: Work<'a>,
 }
 
@@ -40,7 +43,20 @@ impl<'a> Plan<'a> {
         work: impl FnOnce() -> Result<Results> + Send + 'a,
     ) {
         let needs = needs.iter().copied().filter(|need| self.has(need)).collect();
-        self.jobs.push(Job { name, needs, work: Box::new(work) });
+        self.jobs.push(Job { name, needs, after: None, work: Box::new(work) });
+    }
+
+    /// Adds a job that computes: it also starts after the last such job, even if that one failed.
+    pub(super) fn add_computing(
+        &mut self,
+        name: &'static str,
+        needs: &[&'static str],
+        work: impl FnOnce() -> Result<Results> + Send + 'a,
+    ) {
+        self.add(name, needs, work);
+        if let Some(job) = self.jobs.last_mut() {
+            job.after = self.last_computing.replace(name);
+        }
     }
 
     fn has(&self, name: &str) -> bool {
@@ -68,9 +84,12 @@ impl<'a> Plan<'a> {
 
 impl Job<'_> {
     fn run(self, finished: &Finished) -> Result<Results> {
-        let Self { name, needs, work } = self;
+        let Self { name, needs, after, work } = self;
         // Reports the job as failed if it panics.
         let report = Report { finished, name, succeeded: false };
+        if let Some(after) = after {
+            finished.wait_for(&[after]);
+        }
         if let Some(failed) = finished.wait_for(&needs) {
             step(format!("{name}: not run, because `{failed}` failed"));
             return Ok(Results::default());
@@ -133,6 +152,24 @@ mod tests {
         let mut results = Results::default();
         results.push(name.to_owned(), Outcome::Passed);
         results
+    }
+
+    #[test]
+    fn computing_jobs_run_one_by_one_also_after_one_that_failed() {
+        let order = Mutex::new(Vec::new());
+        let mut plan = Plan::default();
+        plan.add_computing("first", &[], || {
+            thread::sleep(std::time::Duration::from_millis(20));
+            order.lock().unwrap().push("first");
+            bail!("it failed")
+        });
+        plan.add_computing("second", &[], || {
+            order.lock().unwrap().push("second");
+            Ok(Results::default())
+        });
+        let error = plan.run(&mut Results::default()).unwrap_err();
+        assert!(error.to_string().contains("it failed"), "{error}");
+        assert_eq!(*order.lock().unwrap(), ["first", "second"]);
     }
 
     #[test]
