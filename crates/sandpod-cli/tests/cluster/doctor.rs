@@ -12,7 +12,7 @@ async fn doctor_detects_by_probing_that_network_policies_are_not_enforced() {
     for found in [
         "rights: pods/exec",
         "a sandbox's Pod is let in",
-        "made and used within",
+        "created and used within",
         "as system:serviceaccount:",
     ] {
         assert!(printed.contains(found), "{found}: {printed}");
@@ -22,7 +22,8 @@ async fn doctor_detects_by_probing_that_network_policies_are_not_enforced() {
         ("nodes", "kubectl get nodes"),
         ("router", "kubectl get service"),
     ] {
-        let fix = format!("{check} (unsure): Nothing needs that; ask who runs the cluster for {how}");
+        let fix =
+            format!("{check} (unsure): Optional. To see it, ask the administrator of the cluster for {how}");
         assert!(printed.contains(&fix), "{fix}: {printed}");
     }
     // The testbed does not enforce network policies.
@@ -97,7 +98,7 @@ async fn doctor_reports_a_broken_probe_sandbox_and_an_unknown_network() {
     assert!(without_shell.contains("the command true ended with code 125: "), "{without_shell}");
     assert!(
         without_shell
-            .contains("sandbox (bad): See what the image's /bin/sh says: sandpod run -- /bin/sh -c true")
+            .contains("sandbox (bad): See the output of the image's /bin/sh: sandpod run -- /bin/sh -c true")
             && without_shell.ends_with("[exit 1]\n"),
         "{without_shell}"
     );

@@ -56,14 +56,13 @@ async fn doctor_probes_a_sandbox_with_the_permissions_of_the_role() {
         "extensions.agents.x-k8s.io/v1beta1",
         "python brings sandpod's guest, in the container sandbox",
         "every sandbox starts cold",
-        "made and used within",
+        "created and used within",
         "version ",
     ] {
         assert!(printed.contains(found), "{found}: {printed}");
     }
     assert!(!printed.contains("missing: ") && !printed.contains("user namespaces"), "{printed}");
-    let shown =
-        "admission (unsure): A sandbox that is made shows it. One was made: see the checks after this one.\n";
+    let shown = "admission (unsure): Creating a sandbox shows it. See the checks of the probe sandbox.\n";
     assert!(printed.contains(shown), "{printed}");
     // The testbed does not enforce network policies.
     assert!(printed.contains("no network policy is enforced: a sandbox reached the API server"), "{printed}");
@@ -83,7 +82,7 @@ async fn doctor_reports_missing_permissions_but_not_optional_ones_as_bad() {
     let rbac = "sandpod manifests rbac --mode agent-sandbox --namespace agents";
     assert!(printed.contains(&format!("rights: sandboxclaims (bad): {rbac}")), "{printed}");
     assert!(
-        printed.contains(&format!("rights: gateways (unsure): Only some need that: {rbac}")),
+        printed.contains(&format!("rights: gateways (unsure): Only some setups need it: {rbac}")),
         "{printed}"
     );
     assert!(printed.ends_with("[exit 1]\n"), "{printed}");
@@ -99,8 +98,8 @@ async fn doctor_reports_each_missing_object_with_a_fix() {
         "Pod Security is restricted",
         "there are some of ",
         "within 30 s",
-        "/workspace and where Deep Agents writes",
-        "the same as the one that is installed here",
+        "/workspace and the directories of Deep Agents",
+        "the same as installed here",
         "sandpod-deny-all selects the template's Pods",
     ] {
         assert!(healthy.contains(found), "{found}: {healthy}");
@@ -138,7 +137,7 @@ async fn doctor_reports_each_missing_object_with_a_fix() {
     assert!(
         printed.contains(
             "connection mode: tunnel (bad): sandpod manifests router --image IMAGE --namespace agents"
-        ) && printed.contains("guest token (unsure): Where exec is not allowed, make the Secret"),
+        ) && printed.contains("guest token (unsure): Where exec is forbidden, create the Secret"),
         "{printed}"
     );
     templates.finish().await;

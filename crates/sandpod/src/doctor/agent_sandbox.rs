@@ -302,8 +302,8 @@ async fn admitted(client: &Client, namespace: &str, found: &SandboxTemplate) -> 
     }
     Finding::unsure(
         ADMISSION,
-        format!("may not be tried with these rights; {}", level(client, namespace).await),
-        "A sandbox that is made shows it.",
+        format!("cannot be tried with these rights; {}", level(client, namespace).await),
+        "Creating a sandbox shows it.",
     )
     .until_made()
 }
@@ -353,9 +353,7 @@ fn judge_mode(
     match looked {
         Ok(found) => Finding::good(check, found),
         Err(why) if is_demanded => Finding::bad(check, why, fix),
-        Err(why) => {
-            Finding::unsure(check, why, format!("Only where exec is not allowed it is needed: {fix}"))
-        }
+        Err(why) => Finding::unsure(check, why, format!("Needed only where exec is forbidden: {fix}")),
     }
 }
 
@@ -366,7 +364,7 @@ fn judge_token(lacks_secret: Result<Option<String>>) -> Finding {
         Ok(Some(why)) => Finding::unsure(
             CHECK,
             format!("{why}: each process brings its own token by exec, or uses a stock runtime"),
-            "Where exec is not allowed, make the Secret as deploy/agent-sandbox/template-init-container.yaml says, or set \
+            "Where exec is forbidden, create the Secret as deploy/agent-sandbox/template-init-container.yaml says, or set \
              guest_token_file.",
         ),
         Err(error) => Finding::of(CHECK, &error),
@@ -452,8 +450,7 @@ mod tests {
         assert!(fix(broken(ConnectionMode::Gateway, true)).contains("--gateway-name"));
         assert!(fix(broken(ConnectionMode::Direct, true)).contains("--api-url"));
         assert!(
-            next(broken(ConnectionMode::Tunnel, false))
-                .starts_with("Only where exec is not allowed it is needed: ")
+            next(broken(ConnectionMode::Tunnel, false)).starts_with("Needed only where exec is forbidden: ")
         );
         assert_eq!(
             judge_mode(ConnectionMode::Tunnel, Ok("there".to_owned()), true, "agents").verdict,

@@ -171,7 +171,7 @@ pub(super) async fn allowed(
         findings.push(match &missing[..] {
             [] => Finding::good(check, verbs(&of_it().map(|(right, _)| *right).collect::<Vec<_>>())),
             missing if missing.iter().any(|right| is_needed(right)) => Finding::bad(check, found, fix),
-            _ => Finding::unsure(check, found, format!("Only some need that: {fix}")),
+            _ => Finding::unsure(check, found, format!("Only some setups need it: {fix}")),
         });
     }
     findings
@@ -230,7 +230,7 @@ pub(super) async fn level(client: &Client, namespace: &str) -> String {
             Some(level) => format!("Pod Security is {level}"),
             None => "Pod Security enforces nothing".to_owned(),
         },
-        Err(_) => "the Pod Security level may not be read".to_owned(),
+        Err(_) => "the Pod Security level cannot be read".to_owned(),
     }
 }
 
@@ -346,8 +346,8 @@ pub(super) fn unreadable(check: &str, cause: &kube::Error, how: &str) -> Finding
     match cause {
         kube::Error::Api(status) if status.code == 403 => Finding::unsure(
             check,
-            "may not be read with these rights",
-            format!("Nothing needs that; ask who runs the cluster for {how}, if you want to know."),
+            "cannot be read with these rights",
+            format!("Optional. To see it, ask the administrator of the cluster for {how}."),
         ),
         cause => Finding::of(check, &Error::api("read it", cause)),
     }
@@ -419,9 +419,9 @@ mod tests {
     fn forbidden_read_is_unsure_and_failed_read_is_bad() {
         let refused = |code| kube::Error::Api(Box::new(Status { code, ..Status::default() }));
         let hidden = next(unreadable("quota", &refused(403), "kubectl get resourcequota"));
-        assert!(
-            hidden.starts_with("Nothing needs that; ask who runs the cluster for kubectl get resourcequota")
-        );
+        assert!(hidden.starts_with(
+            "Optional. To see it, ask the administrator of the cluster for kubectl get resourcequota"
+        ));
         let broken = unreadable("quota", &refused(500), "kubectl get resourcequota");
         assert!(broken.found.starts_with("Can't read it: ") && !fix(broken).is_empty());
     }

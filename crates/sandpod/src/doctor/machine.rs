@@ -52,7 +52,7 @@ fn apparmor(root: &Path) -> Finding {
         Some(profile) => Finding::unsure(
             CHECK,
             format!("it depends on this program's profile, {profile}, whether it may use user namespaces"),
-            "The rule userns has to be in the profile. A sandbox that is made shows it.",
+            "The rule userns has to be in the profile. Creating a sandbox shows it.",
         )
         .until_made(),
         None => Finding::bad(
@@ -188,6 +188,6 @@ mod tests {
         set("proc/self/attr/apparmor/current", "sandpod (unconfined)\n");
         let with = apparmor(root.path());
         assert!(with.found.contains("this program's profile, sandpod (unconfined), "), "{with:?}");
-        assert!(next(with).ends_with("A sandbox that is made shows it."));
+        assert!(next(with).ends_with("Creating a sandbox shows it."));
     }
 }

@@ -87,12 +87,12 @@ fn judge_use(executed: Result<Executed, CallError>, began: Instant) -> Finding {
     const CHECK: &str = "sandbox";
     match executed {
         Ok(executed) if executed.exit_code == Some(0) => {
-            Finding::good(CHECK, format!("made and used within {:.1?}", began.elapsed()))
+            Finding::good(CHECK, format!("created and used within {:.1?}", began.elapsed()))
         }
         Ok(executed) => Finding::bad(
             CHECK,
             format!("the command true {}", ending(&executed)),
-            "See what the image's /bin/sh says: sandpod run -- /bin/sh -c true",
+            "See the output of the image's /bin/sh: sandpod run -- /bin/sh -c true",
         ),
         Err(error) => Finding::bad(CHECK, error.to_string(), NOT_RUNNING),
     }

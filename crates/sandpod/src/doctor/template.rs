@@ -50,7 +50,7 @@ pub(super) fn writable(template: &SandboxTemplate, workdir: &str) -> Finding {
         |dir: &str| mounts(template).any(|mount| format!("{dir}/").starts_with(&format!("{mount}/")));
     let missing: Vec<_> = wanted.into_iter().filter(|dir| !covered(trimmed(dir))).collect();
     if missing.is_empty() || is_root(template) {
-        return Finding::good(CHECK, format!("{workdir} and where Deep Agents writes"));
+        return Finding::good(CHECK, format!("{workdir} and the directories of Deep Agents"));
     }
     Finding::unsure(
         CHECK,
@@ -71,7 +71,7 @@ pub(super) fn version(template: &SandboxTemplate, ours: &[String], namespace: &s
         return None;
     }
     if ours.iter().all(|name| theirs.contains(name)) {
-        return Some(Finding::good(CHECK, "the same as the one that is installed here"));
+        return Some(Finding::good(CHECK, "the same as installed here"));
     }
     Some(Finding::unsure(
         CHECK,
