@@ -11,7 +11,7 @@ async fn doctor_detects_by_probing_that_network_policies_are_not_enforced() {
     let printed = cluster.stage.run("sandpod doctor");
     for found in [
         "rights: pods/exec",
-        "a sandbox's Pod is let in",
+        "a sandbox's Pod is admitted",
         "created and used within",
         "as system:serviceaccount:",
     ] {

@@ -199,7 +199,7 @@ pub(super) async fn admission(client: &Client, namespace: &str, pod: &Pod, sourc
     let tried = Api::<Pod>::namespaced(client.clone(), namespace).create(&try_only, pod).await;
     let Err(cause) = tried else {
         let level = level(client, namespace).await;
-        return Finding::good(ADMISSION, format!("a sandbox's Pod is let in; {level}"));
+        return Finding::good(ADMISSION, format!("a sandbox's Pod is admitted; {level}"));
     };
     judge_refusal(&Error::api("create a sandbox's Pod", &cause), namespace, source)
 }
