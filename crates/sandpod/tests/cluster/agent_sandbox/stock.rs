@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sandpod::{AgentSandboxConfig, ErrorKind, ExecuteOptions, GuestDelivery, Provider, SandboxHandle};
@@ -10,8 +11,8 @@ use sandpod_client::{GrepOptions, Page, ReadOptions, StartOptions};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use sandpod_kube::k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use sandpod_kube::kube::api::{DeleteParams, PostParams};
-use sandpod_testbed::Namespace;
 use sandpod_testbed::stock_runtime::StockRuntime;
+use sandpod_testbed::{Namespace, PATIENCE};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
@@ -56,15 +57,24 @@ async fn claim(provider: &Provider, id: &str) -> SandboxHandle {
     soon("claiming", provider.get_or_create(named(id))).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The status files of all zombies in the sandbox.
+async fn zombies(handle: &SandboxHandle) -> BTreeSet<String> {
+    let found = execute(handle, "grep -ls '^State:.Z' /proc/[0-9]*/status; true").await;
+    found.lines().map(str::to_owned).collect()
+}
+
 /// Commands, files and searches; `dir` is where the runtime starts commands.
 async fn use_fully(handle: &SandboxHandle, dir: &str) {
     assert_eq!(execute(handle, "echo hello | tr a-z A-Z; pwd; id -u").await, format!("HELLO\n{dir}\n1000\n"));
-    let burying = async {
-        while execute(handle, "grep -ls '^State:.Z' /proc/[0-9]*/status | wc -l").await != "0\n" {
+    // The processes of the first command have ended by the time of the second one. Each call leaves zombies for a moment.
+    execute(handle, "sleep 0.5").await;
+    let left = zombies(handle).await;
+    let reaping = async {
+        while !left.is_disjoint(&zombies(handle).await) {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(Duration::from_secs(20), burying).await.expect("the runtime reaps them");
+    timeout(PATIENCE, reaping).await.expect("the runtime reaps the processes of a command");
     let failed = handle.sandbox.execute("echo no >&2; exit 7", within(20)).await.unwrap();
     assert_eq!((&failed.output[..], failed.exit_code), (&b"no\n"[..], Some(7)));
     let ended =

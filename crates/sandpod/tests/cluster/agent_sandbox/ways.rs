@@ -352,7 +352,7 @@ async fn a_router_with_tls_is_checked_by_the_certificates_that_are_named() {
     std::fs::write(dir.path().join("ca.pem"), namespace.ca_pem().await).unwrap();
     let known = provider(&namespace, config).await;
     let error = soon("failing", known.get_or_create(named("a"))).await.unwrap_err();
-    assert!(error.to_string().contains("has no WebSocket"), "it speaks TLS, and is no router: {error}");
+    assert!(error.to_string().contains("refused the WebSocket"), "it has TLS, and is not a router: {error}");
     finish(namespace, &known).await;
 }
 
