@@ -157,6 +157,6 @@ else
   done
   end 124 timeout
 fi
-[ -e "$d.late" ] || kill "$waiting"
+[ -e "$d.started/late" ] || kill "$waiting"
 # PID 1 of a Pod seldom reaps orphans, so this process does.
 [ ! -e "$d.output.whole" ] || wait

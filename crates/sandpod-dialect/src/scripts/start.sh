@@ -8,7 +8,8 @@ if mkdir "$d.started" 2> /dev/null; then
   SANDPOD_JOB=$1 $(command -v setsid) sh -c "$3" sandpod "$1" $nap "$5" > /dev/null 2>&1 3>&- < /dev/null &
   running=$!
   wait $nap 2> /dev/null
-  : > "$d.late"
+  # In a directory that goes with the job, so that a job that was deleted meanwhile leaves no file.
+  { true > "$d.started/late"; } 2> /dev/null
   [ ! -e "$d.code" ] || wait $running
   waited=0
 fi

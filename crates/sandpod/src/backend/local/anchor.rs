@@ -488,11 +488,14 @@ mod tests {
         let NewSandbox { anchor, lock, .. } = anchors.take(&id("a"), &stored()).unwrap().unwrap();
         assert!(anchor.hold().unwrap().is_none());
         drop(lock);
-        let looking = anchor.clone();
-        let looks = std::thread::spawn(move || (0..20_000).filter(|_| looking.is_locked()).count());
-        while !looks.is_finished() {
-            assert!(anchor.hold().unwrap().is_some());
+        let testing = anchor.clone();
+        let tests = std::thread::spawn(move || (0..20_000).filter(|_| testing.is_locked()).count());
+        let (mut taken, mut refused) = (0, 0);
+        while !tests.is_finished() {
+            *if anchor.hold().unwrap().is_some() { &mut taken } else { &mut refused } += 1;
         }
+        // A child process that another test starts has the open lock, too, until it executes its program.
+        assert!(refused <= taken / 100, "{refused} refused, {taken} taken");
     }
 
     #[test]
