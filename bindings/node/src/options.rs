@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use napi_derive::napi;
-use sandpod::{AgentSandboxConfig, Config, Layer, Mode, RawConfig};
+use sandpod::{AgentSandboxConfig, Config, Layer, Mode, RawConfig, camel_case};
 use serde_json::{Map, Value};
 
 use crate::errors::Failed;
@@ -114,13 +114,4 @@ fn seconds(name: &str, value: &Value) -> Result<u64, Failed> {
             Err(Failed::argument(format!("{name} is {value}, but must be a whole number of milliseconds.")))
         }
     }
-}
-
-fn camel_case(name: &str) -> String {
-    let mut parts = name.split('_');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |camel, part| {
-        let (head, tail) = part.split_at(part.len().min(1));
-        camel + &head.to_uppercase() + tail
-    })
 }
