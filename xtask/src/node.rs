@@ -62,7 +62,10 @@ impl Package {
         let in_package = self.dir.join("guest").join(own.name());
         fs::create_dir_all(&in_package)?;
         for binary in guest::BINARIES {
-            fs::copy(guest.join(binary), in_package.join(binary))?;
+            // A sandbox of an earlier run may still execute the old file, which cannot be written then.
+            let new = in_package.join(binary).with_extension("new");
+            fs::copy(guest.join(binary), &new)?;
+            fs::rename(new, in_package.join(binary))?;
         }
         fs::copy(root().join("LICENSE"), self.dir.join("LICENSE")).context("cannot copy the license")?;
         run(&mut self.npm(&["run", "--silent", "build"]))
