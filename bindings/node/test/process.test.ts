@@ -3,6 +3,7 @@
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { describe, expect, test } from "vitest";
+import { KubernetesProvider } from "../dist/esm/index.js";
 
 const PACKAGE = new URL("../dist/esm/index.js", import.meta.url).href;
 
@@ -85,6 +86,22 @@ describe("a process", () => {
        await sandbox.destroy();`,
     );
     expect([code, stderr, stdout]).toEqual([0, "", "still there\n\n"]);
+  });
+
+  test("gets the sandbox of a thread that another process uses, too", async () => {
+    const scope = `processes-${process.pid}-${Date.now()}`;
+    const script = `
+      const manager = new sandpod.KubernetesSandboxManager({ mode: "local" }, { scope: ${JSON.stringify(scope)} });
+      const { sandboxId } = await manager.createSetupNode()({}, { configurable: { thread_id: "one" } });
+      console.log(sandboxId);
+      await manager.close();`;
+    const ended = await Promise.all([run(script), run(script), run(script)]);
+    expect(ended.map(({ code, stderr }) => [code, stderr])).toEqual(Array(3).fill([0, ""]));
+    expect(new Set(ended.map(({ stdout }) => stdout)).size).toBe(1);
+    const provider = new KubernetesProvider({ mode: "local" });
+    const { sandboxes } = await provider.list({ labels: { "thread-id": "one", scope } });
+    expect(sandboxes.map(({ id }) => `${id}\n`)).toEqual([ended[0]?.stdout]);
+    await provider.delete(String(sandboxes[0]?.id));
   });
 
   test("ends by Ctrl-C", async () => {
