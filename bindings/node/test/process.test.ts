@@ -88,6 +88,19 @@ describe("a process", () => {
     expect([code, stderr, stdout]).toEqual([0, "", "still there\n\n"]);
   });
 
+  test("is warned of no leak by many calls with one signal, which cancels them all", async () => {
+    const { code, stdout, stderr } = await run(
+      `${CREATE} const controller = new AbortController();
+       const { signal } = controller;
+       const short = await Promise.all(Array.from({ length: 64 }, () => sandbox.execute("sleep 0.1", { signal })));
+       const long = Array.from({ length: 64 }, () => sandbox.execute("sleep 600", { signal }).catch(({ name }) => name));
+       setTimeout(() => controller.abort(), 100);
+       console.log(short.length, new Set(await Promise.all(long)));
+       await sandbox.destroy();`,
+    );
+    expect([code, stderr, stdout]).toEqual([0, "", "64 Set(1) { 'AbortError' }\n"]);
+  });
+
   test("gets the sandbox of a thread that another process uses, too", async () => {
     const scope = `processes-${process.pid}-${Date.now()}`;
     const script = `
