@@ -7,14 +7,18 @@ use anyhow::{Context as _, Result};
 use tar::Builder;
 
 use crate::guest::{Arch, ForTests};
-use crate::guest_image::{append, give, save};
+use crate::guest_image::give;
+use crate::oci::{self, Platform, append};
 
 /// Its name in the tests.
 const NAME: &str = "sandpod.test/cli:1";
 
 /// Loads the image into the testbed whose kubeconfig this is. Another cluster must have it already.
 pub(crate) fn load(built: &ForTests, kubeconfig: &Path) -> Result<()> {
-    give(kubeconfig, |archive| save(&layer(built)?, "/bin/sandpod", Arch::own(), NAME, archive))
+    give(kubeconfig, |archive| {
+        let platform = Platform { arch: Arch::own(), layer: layer(built)? };
+        oci::write(NAME, "/bin/sandpod", &[platform], archive)
+    })
 }
 
 fn layer(built: &ForTests) -> Result<Vec<u8>> {

@@ -11,7 +11,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use tar::{Archive, Builder};
 
-use crate::guest_image::append;
+use crate::oci::append;
 use crate::workspace::root;
 
 /// The names of all targets: each has a directory of inputs.

@@ -31,13 +31,10 @@ pub(crate) fn run_all() -> Result<()> {
         ("clippy of fuzz", fuzz_clippy()),
         ("rustdoc", rustdoc()),
         ("cargo-deny", command(deny, ["--log-level=error", "check", "bans", "licenses", "sources"])),
-        ("ruff", command(python.program("ruff"), ["check", "--quiet", python::PACKAGE, "bench", "scripts"])),
+        ("ruff", command(python.program("ruff"), ["check", "--quiet", python::PACKAGE, "bench"])),
         (
             "ruff format",
-            command(
-                python.program("ruff"),
-                ["format", "--check", "--quiet", python::PACKAGE, "bench", "scripts"],
-            ),
+            command(python.program("ruff"), ["format", "--check", "--quiet", python::PACKAGE, "bench"]),
         ),
         ("pyright", pyright(&python)),
         ("go vet", command("go", ["-C", "testbed", "vet", "./..."])),

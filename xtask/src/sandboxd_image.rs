@@ -8,7 +8,8 @@ use tar::{Builder, EntryType, Header};
 
 use crate::cluster;
 use crate::guest::Arch;
-use crate::guest_image::{append, give, save};
+use crate::guest_image::give;
+use crate::oci::{self, Platform, append};
 use crate::shell::{command, output};
 
 /// Its name in the tests.
@@ -17,7 +18,10 @@ const BUSYBOX: &str = "/bin/busybox";
 
 /// Loads the image into the testbed whose kubeconfig this is. Another cluster must have it already.
 pub(crate) fn load(kubeconfig: &Path) -> Result<()> {
-    give(kubeconfig, |archive| save(&layer()?, "/sandboxd", Arch::own(), NAME, archive))
+    give(kubeconfig, |archive| {
+        let platform = Platform { arch: Arch::own(), layer: layer()? };
+        oci::write(NAME, "/sandboxd", &[platform], archive)
+    })
 }
 
 fn layer() -> Result<Vec<u8>> {

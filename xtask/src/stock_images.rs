@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::cluster;
-use crate::guest_image::{append, ctr, give};
+use crate::guest_image::{ctr, give};
+use crate::oci::{self, append};
 use crate::progress::step;
 use crate::shell::{command, output, run};
-use crate::workspace::{cache, fingerprint, hex, root};
+use crate::workspace::{cache, fingerprint, root};
 
 /// The testbed's image with Debian and Python.
 const BASE: &str = "sandpod.test/python:1";
@@ -179,17 +179,9 @@ impl Program {
     }
 
     /// Writes the image as an OCI archive without the layer of [`BASE`], which containerd has.
-    fn write(&self, base: &Base, layer: &[u8], archive: &Path) -> Result<()> {
-        let mut tar = Builder::new(File::create(archive)?);
-        let mut blob = |kind: &str, content: &[u8]| -> Result<Value> {
-            let digest = hex(&Sha256::digest(content));
-            append(&mut tar, &format!("blobs/sha256/{digest}"), 0o644, content)?;
-            let media_type = format!("application/vnd.oci.image.{kind}");
-            Ok(
-                json!({ "mediaType": media_type, "digest": format!("sha256:{digest}"), "size": content.len() }),
-            )
-        };
-        let own = blob("layer.v1.tar", layer)?;
+    fn write(&self, base: &Base, layer: &[u8], to: &Path) -> Result<()> {
+        let mut archive = oci::Archive::create(to)?;
+        let own = archive.blob("application/vnd.oci.image.layer.v1.tar", layer)?;
         let mut config = base.config.clone();
         let command: Vec<_> = ["uvicorn"].iter().chain(self.arguments).collect();
         config["config"]["Cmd"] = json!(command);
@@ -198,18 +190,10 @@ impl Program {
         let diff_ids = config["rootfs"]["diff_ids"].as_array_mut().context("a config names its layers")?;
         // A layer that is not compressed has one digest.
         diff_ids.push(own["digest"].clone());
-        let config = blob("config.v1+json", &serde_json::to_vec(&config)?)?;
         let layers: Vec<_> = base.layers.iter().chain([&own]).collect();
-        let media_type = "application/vnd.oci.image.manifest.v1+json";
-        let manifest =
-            json!({ "schemaVersion": 2, "mediaType": media_type, "config": config, "layers": layers });
-        let mut manifest = blob("manifest.v1+json", &serde_json::to_vec(&manifest)?)?;
-        manifest["annotations"] = json!({ "io.containerd.image.name": self.image });
-        let index = json!({ "schemaVersion": 2, "manifests": [manifest] });
-        append(&mut tar, "index.json", 0o644, &serde_json::to_vec(&index)?)?;
-        append(&mut tar, "oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-        tar.into_inner()?.flush()?;
-        step(format!("{} is in {}", self.image, archive.display()));
+        let manifest = archive.manifest(&config, &layers)?;
+        archive.finish(self.image, manifest)?;
+        step(format!("{} is in {}", self.image, to.display()));
         Ok(())
     }
 }

@@ -32,10 +32,12 @@ pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The files of a clone, by their path from `root`: tracked ones, and new ones that are not ignored.
+/// The files of a clone, by their path from `root`: tracked ones, and new ones that are not ignored. Symbolic links are
+/// omitted.
 pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let listing = output(command("git", ["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root))?;
-    Ok(listing.split_terminator('\0').map(PathBuf::from).collect())
+    let paths = listing.split_terminator('\0').map(PathBuf::from);
+    Ok(paths.filter(|path| !root.join(path).is_symlink()).collect())
 }
 
 /// A short hash of the names and contents of files and directories, as a key for cached results.
