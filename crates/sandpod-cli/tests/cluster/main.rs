@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod agent_sandbox;
+mod chart;
 mod connection_modes;
 mod doctor;
 mod doctor_agent_sandbox;

@@ -10,9 +10,9 @@ use crate::Cluster;
 use crate::transcript::Stage;
 
 /// A namespace created from a manifest; dropping this deletes it.
-struct Made<'a> {
-    stage: &'a Stage,
-    name: String,
+pub(crate) struct Made<'a> {
+    pub(crate) stage: &'a Stage,
+    pub(crate) name: String,
 }
 
 impl Drop for Made<'_> {
@@ -30,7 +30,7 @@ fn apply(stage: &Stage, manifests: &str) -> String {
 }
 
 /// A stage with the token of a service account, once RBAC lets that create the first object of a sandbox.
-fn as_account(stage: &Stage, namespace: &str, account: &str, makes: &str) -> (Stage, Kubeconfig) {
+pub(crate) fn as_account(stage: &Stage, namespace: &str, account: &str, makes: &str) -> (Stage, Kubeconfig) {
     stage.run(&format!(
         "until kubectl auth can-i create {makes} -n {namespace} --as system:serviceaccount:{namespace}:{account}; do sleep 0.1; done"
     ));
