@@ -5,8 +5,14 @@ const { existsSync } = require("node:fs");
 const { join } = require("node:path");
 
 function isMusl() {
-  const report = process.report?.getReport();
-  return report !== undefined && report.header.glibcVersionRuntime === undefined;
+  const { report } = process;
+  if (report === undefined) return false;
+  const { excludeNetwork } = report;
+  // Otherwise a report contains the host names of all connections, whose lookup can take seconds.
+  report.excludeNetwork = true;
+  const { header } = report.getReport();
+  report.excludeNetwork = excludeNetwork;
+  return header.glibcVersionRuntime === undefined;
 }
 
 function platform() {

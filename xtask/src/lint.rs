@@ -31,10 +31,13 @@ pub(crate) fn run_all() -> Result<()> {
         ("clippy of fuzz", fuzz_clippy()),
         ("rustdoc", rustdoc()),
         ("cargo-deny", command(deny, ["--log-level=error", "check", "bans", "licenses", "sources"])),
-        ("ruff", command(python.program("ruff"), ["check", "--quiet", python::PACKAGE, "bench"])),
+        ("ruff", command(python.program("ruff"), ["check", "--quiet", python::PACKAGE, "bench", "scripts"])),
         (
             "ruff format",
-            command(python.program("ruff"), ["format", "--check", "--quiet", python::PACKAGE, "bench"]),
+            command(
+                python.program("ruff"),
+                ["format", "--check", "--quiet", python::PACKAGE, "bench", "scripts"],
+            ),
         ),
         ("pyright", pyright(&python)),
         ("go vet", command("go", ["-C", "testbed", "vet", "./..."])),

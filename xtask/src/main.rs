@@ -19,6 +19,7 @@ mod progress;
 mod prose;
 mod python;
 mod results;
+mod runtimes;
 mod sandboxd_image;
 mod shell;
 mod stock_images;

@@ -68,7 +68,12 @@ impl Package {
             fs::rename(new, in_package.join(binary))?;
         }
         fs::copy(root().join("LICENSE"), self.dir.join("LICENSE")).context("cannot copy the license")?;
-        run(&mut self.npm(&["run", "--silent", "build"]))
+        self.run_script("build")
+    }
+
+    /// Runs a script of the package.
+    pub(crate) fn run_script(&self, name: &str) -> Result<()> {
+        run(&mut self.npm(&["run", "--silent", name]))
     }
 
     /// npm, started in the package.
@@ -82,6 +87,12 @@ impl Package {
     pub(crate) fn tool(&self, name: &str) -> Command {
         let mut tool = Command::new(self.dir.join("node_modules/.bin").join(name));
         tool.current_dir(&self.dir);
+        tool
+    }
+    /// A script of the installed packages on a certain Node, started in the package.
+    pub(crate) fn script_on(&self, node: &Path, script: &str) -> Command {
+        let mut tool = Command::new(node);
+        tool.arg(self.dir.join("node_modules").join(script)).current_dir(&self.dir);
         tool
     }
 }

@@ -70,6 +70,16 @@ export class Namespace {
     };
   }
 
+  /** Options of raw mode, by an account whose requests go through an HTTP proxy. */
+  rawThrough(proxy: string): KubernetesProviderOptions {
+    const options = this.raw();
+    const path = String(options.kubeconfigPath);
+    const config = JSON.parse(readFileSync(path, "utf8"));
+    config.clusters[0].cluster["proxy-url"] = proxy;
+    writeFileSync(path, JSON.stringify(config));
+    return options;
+  }
+
   /** Options of agent-sandbox mode, for a template with the guest in it. */
   async agentSandbox(): Promise<KubernetesProviderOptions> {
     const raw = new KubernetesProvider(this.raw());

@@ -3,6 +3,7 @@
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { describe, expect, test } from "vitest";
+import { KubernetesProvider } from "../dist/esm/index.js";
 
 const PACKAGE = new URL("../dist/esm/index.js", import.meta.url).href;
 
@@ -85,6 +86,35 @@ describe("a process", () => {
        await sandbox.destroy();`,
     );
     expect([code, stderr, stdout]).toEqual([0, "", "still there\n\n"]);
+  });
+
+  test("is warned of no leak by many calls with one signal, which cancels them all", async () => {
+    const { code, stdout, stderr } = await run(
+      `${CREATE} const controller = new AbortController();
+       const { signal } = controller;
+       const short = await Promise.all(Array.from({ length: 64 }, () => sandbox.execute("sleep 0.1", { signal })));
+       const long = Array.from({ length: 64 }, () => sandbox.execute("sleep 600", { signal }).catch(({ name }) => name));
+       setTimeout(() => controller.abort(), 100);
+       console.log(short.length, new Set(await Promise.all(long)));
+       await sandbox.destroy();`,
+    );
+    expect([code, stderr, stdout]).toEqual([0, "", "64 Set(1) { 'AbortError' }\n"]);
+  });
+
+  test("gets the sandbox of a thread that another process uses, too", async () => {
+    const scope = `processes-${process.pid}-${Date.now()}`;
+    const script = `
+      const manager = new sandpod.KubernetesSandboxManager({ mode: "local" }, { scope: ${JSON.stringify(scope)} });
+      const { sandboxId } = await manager.createSetupNode()({}, { configurable: { thread_id: "one" } });
+      console.log(sandboxId);
+      await manager.close();`;
+    const ended = await Promise.all([run(script), run(script), run(script)]);
+    expect(ended.map(({ code, stderr }) => [code, stderr])).toEqual(Array(3).fill([0, ""]));
+    expect(new Set(ended.map(({ stdout }) => stdout)).size).toBe(1);
+    const provider = new KubernetesProvider({ mode: "local" });
+    const { sandboxes } = await provider.list({ labels: { "thread-id": "one", scope } });
+    expect(sandboxes.map(({ id }) => `${id}\n`)).toEqual([ended[0]?.stdout]);
+    await provider.delete(String(sandboxes[0]?.id));
   });
 
   test("ends by Ctrl-C", async () => {

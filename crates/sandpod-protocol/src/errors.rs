@@ -299,6 +299,33 @@ mod tests {
     }
 
     #[test]
+    fn the_document_has_a_row_for_each_code_with_its_retry_verdict() {
+        const PAGE: &str = include_str!("../../../docs/troubleshooting.md");
+        let of_calls = WIRE_CODES.iter().map(|code| of_wire(*code)).chain(CONNECTION_ROWS.iter().copied());
+        let calls = of_calls.map(|row| (row.code, row.retry));
+        let kinds = ErrorKind::ALL.iter().map(|kind| (kind.as_str(), kind.retry()));
+        let cases = ErrorCase::ALL.iter().map(|case| (case.code(), case.kind().retry()));
+        let expected: BTreeSet<String> = calls
+            .chain(kinds)
+            .chain(cases)
+            .map(|(code, retry)| {
+                let repeat = match retry {
+                    Retry::Never => "never",
+                    Retry::Later => "later",
+                    Retry::CheckFirst => "check first",
+                };
+                format!("| `{code}` | {repeat} ")
+            })
+            .collect();
+        let (_, table) = PAGE.split_once("## Error codes").unwrap();
+        let (table, _) = table.split_once("## Checks").unwrap();
+        let rows = table.lines().filter(|line| line.starts_with("| `"));
+        let listed: BTreeSet<String> =
+            rows.map(|line| line.split('|').take(3).collect::<Vec<_>>().join("|")).collect();
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
     fn every_kind_has_a_name_and_an_exit_code_of_its_own() {
         let names: BTreeSet<_> = ErrorKind::ALL.iter().map(|kind| kind.as_str()).collect();
         let exit_codes: BTreeSet<_> = ErrorKind::ALL.iter().map(|kind| kind.exit_code()).collect();

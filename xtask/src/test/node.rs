@@ -1,24 +1,66 @@
 //! The tests of the npm package, by vitest. Those that need a cluster are skipped without one.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 
-use super::runner::run_and_read;
+use super::runner::{run_and_read, side_by_side};
 use crate::cluster;
 use crate::node::{PACKAGE, Package};
 use crate::results::{Outcome, Results, TestResult};
+use crate::runtimes::{self, Runtime};
 
-/// Runs the package's tests, on the cluster of `kubeconfig` if there is one.
+/// The test files that run on every version of Node: the behaviour of local sandboxes, and the end of processes.
+const CORE: [&str; 2] = ["test/local.test.ts", "test/process.test.ts"];
+
+/// Runs the package's tests, on the cluster of `kubeconfig` if there is one, and beside them the core tests on the other
+/// versions of Node.
 pub(super) fn run(package: &Package, kubeconfig: Option<&OsStr>) -> Result<Results> {
+    let runtimes = runtimes::prepare()?;
+    let runs: [&(dyn Fn() -> Result<Results> + Sync); 2] =
+        [&|| run_all(package, &runtimes, kubeconfig), &|| run_core(package, &runtimes)];
+    let mut results = Results::default();
+    for finished in side_by_side(runs.len(), runs.into_iter(), |run| run()) {
+        results.append(finished?);
+    }
+    Ok(results)
+}
+
+/// Runs every test on this machine's Node.
+fn run_all(package: &Package, runtimes: &[Runtime], kubeconfig: Option<&OsStr>) -> Result<Results> {
     let mut vitest = package.tool("vitest");
     // Those of a cluster of the user's own run by `npm run test:integration`.
-    vitest.args(["run", "--exclude", "test/integration.test.ts"]).env("NO_COLOR", "1");
+    vitest.args(["run", "--exclude", "test/integration.test.ts"]);
+    let programs: BTreeMap<_, &Path> = runtimes.iter().map(|one| (one.name, &*one.program)).collect();
+    vitest.env("SANDPOD_TEST_RUNTIMES", serde_json::to_string(&programs)?);
     if let Some(kubeconfig) = kubeconfig {
         vitest.env("SANDPOD_TEST_KUBECONFIG", kubeconfig).env("PATH", cluster::path_with_tools()?);
     }
+    run_vitest(&mut vitest, PACKAGE, "")
+}
+
+/// Runs the core tests on each other version of Node, one after the other.
+fn run_core(package: &Package, runtimes: &[Runtime]) -> Result<Results> {
     let mut results = Results::default();
-    run_and_read(&mut vitest, PACKAGE, &mut results, read)?;
+    for node in runtimes.iter().filter(|runtime| runtime.is_node()) {
+        let mut vitest = package.script_on(&node.program, "vitest/vitest.mjs");
+        vitest.arg("run").args(CORE);
+        let variant = format!(" [{}]", node.name);
+        results.append(run_vitest(&mut vitest, &format!("{PACKAGE}{variant}"), &variant)?);
+    }
+    Ok(results)
+}
+
+/// Runs vitest. `variant` is appended to the names of the tests.
+fn run_vitest(vitest: &mut Command, suite: &str, variant: &str) -> Result<Results> {
+    let mut results = Results::default();
+    run_and_read(vitest.env("NO_COLOR", "1"), suite, &mut results, |line| {
+        let test = read(line)?;
+        Some(TestResult { name: test.name + variant, ..test })
+    })?;
     Ok(results)
 }
 
@@ -49,5 +91,12 @@ mod tests {
         );
         assert_eq!(test.seconds, Some(0.25));
         assert!(read(" Tests  3 passed (3)").is_none());
+    }
+
+    #[test]
+    fn the_name_of_a_test_ends_with_its_version_of_node() {
+        let mut echo = crate::shell::command("echo", ["PASSED 1 bindings/node/test/a.test.ts::b"]);
+        let results = run_vitest(&mut echo, "a test of names", " [node 22]").unwrap();
+        assert_eq!(results.tests[0].name, "bindings/node/test/a.test.ts::b [node 22]");
     }
 }

@@ -38,12 +38,42 @@ async function cancellable<T>(
   if (signal === undefined) return work(undefined);
   signal.throwIfAborted();
   const number = native.beginCall();
-  const cancel = () => native.cancelCall(number);
-  signal.addEventListener("abort", cancel, { once: true });
+  const group = CallGroup.of(signal);
+  group.add(number);
   try {
     return await work(number);
   } finally {
-    signal.removeEventListener("abort", cancel);
+    group.remove(number);
+  }
+}
+
+/** The calls in flight that a signal cancels. They share a listener: from the eleventh on, Node warns of a leak. */
+class CallGroup {
+  static readonly #all = new WeakMap<AbortSignal, CallGroup>();
+  readonly #signal: AbortSignal;
+  readonly #calls = new Set<number>();
+  readonly #cancel = () => {
+    for (const call of this.#calls) native.cancelCall(call);
+  };
+
+  private constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  static of(signal: AbortSignal): CallGroup {
+    const group = CallGroup.#all.get(signal) ?? new CallGroup(signal);
+    CallGroup.#all.set(signal, group);
+    return group;
+  }
+
+  add(call: number): void {
+    if (this.#calls.size === 0) this.#signal.addEventListener("abort", this.#cancel);
+    this.#calls.add(call);
+  }
+
+  remove(call: number): void {
+    this.#calls.delete(call);
+    if (this.#calls.size === 0) this.#signal.removeEventListener("abort", this.#cancel);
   }
 }
 
