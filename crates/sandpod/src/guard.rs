@@ -5,6 +5,7 @@
 //! the guest enforces, and the audit records the outcome ([`watch`]). Only the guest enforces a policy; the checks
 //! here return clear errors early.
 
+mod cancelled;
 mod commands;
 mod loss;
 mod operation;
@@ -15,6 +16,7 @@ mod rules;
 mod sandbox;
 mod watch;
 
+pub use self::cancelled::CANCELLED;
 pub use self::commands::CommandRules;
 pub use self::loss::Receipt;
 pub(crate) use self::loss::{Loss, Record};

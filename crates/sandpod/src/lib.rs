@@ -43,8 +43,8 @@ pub use backend::{GuestDelivery, OnLost, install_guest};
 pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig, camel_case, typescript_options};
 pub use error::{Error, Result};
 pub use guard::{
-    Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Receipt, Sandbox, SandboxPolicy,
-    Traversal,
+    CANCELLED, Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Receipt, Sandbox,
+    SandboxPolicy, Traversal,
 };
 pub use id::SandboxId;
 pub use metrics::{Metrics, OperationMetrics};

@@ -1,14 +1,22 @@
 //! Execution of a command to its end.
 
+use std::future::{Future, pending};
+use std::pin::pin;
+use std::time::Duration;
+
 use bytes::Bytes;
 use sandpod_protocol::v1::{CancelRequest, ExecuteRequest};
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::Sandbox;
 use super::command::{Command, ExecuteOptions};
 use crate::connection::{Attempts, Channel, Connection, Deadline, PendingOperation};
 use crate::error::{Error, Notice};
 use crate::escaped::Escaped;
+
+/// Longest wait for the result of a cancelled command.
+const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Result of a command.
 #[derive(Clone, Debug)]
@@ -40,6 +48,17 @@ impl Sandbox {
         command: impl Into<Command>,
         options: ExecuteOptions,
     ) -> Result<Executed, Error> {
+        self.execute_until(command, options, pending()).await
+    }
+
+    /// Same as [`execute`](Self::execute), but when `cancelled` resolves, the command is killed and the result has the output
+    /// that it wrote until then, as after a timeout. Without a result within five seconds, the call is an error.
+    pub async fn execute_until(
+        &self,
+        command: impl Into<Command>,
+        options: ExecuteOptions,
+        cancelled: impl Future<Output = ()>,
+    ) -> Result<Executed, Error> {
         let deadline = options.limit().and_then(Deadline::of);
         let command = options.message(command.into());
         let attempts = Attempts::change(&self.connection, "a command").stalled_after(None).until(deadline);
@@ -47,9 +66,21 @@ impl Sandbox {
         let request =
             |operation| ExecuteRequest { operation: Some(operation), command: Some(command.clone()) };
         let send = |channel: Channel, request| async move { channel.process().execute(request).await };
-        let result = self.connection.change(attempts, &running.operation, request, send).await;
-        // After its deadline the command is cancelled, as soon as the guest can be reached.
-        if !matches!(result, Err(Error::DeadlineExceeded { .. })) {
+        let result = {
+            let mut answer = pin!(self.connection.change(attempts, &running.operation, request, send));
+            tokio::select! {
+                biased;
+                result = &mut answer => result,
+                () = cancelled => {
+                    running.runtime.spawn(running.cancel());
+                    let late = || Error::Stalled { what: "a cancel".to_owned(), limit: CANCEL_LIMIT };
+                    let answer = timeout(CANCEL_LIMIT, answer).await;
+                    answer.unwrap_or_else(|_| Err(late()))
+                }
+            }
+        };
+        // After its deadline, or without an answer, the command is cancelled as soon as the guest can be reached.
+        if !matches!(result, Err(Error::DeadlineExceeded { .. } | Error::Stalled { .. })) {
             running.end();
         }
         let (response, _) = result?;
@@ -86,6 +117,19 @@ impl Running {
     fn end(mut self) {
         self.is_over = true;
     }
+
+    /// Asks the guest to kill the command. If the guest cannot be reached, it kills the command itself after a grace period.
+    fn cancel(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (connection, operation) = (self.connection.clone(), self.operation.clone());
+        async move {
+            let request =
+                CancelRequest { session: connection.session().to_owned(), number: operation.number };
+            let cancel = |channel: Channel, request| async move { channel.process().cancel(request).await };
+            let _ = connection.ask(Attempts::ask(&connection, "a cancel"), request, cancel).await;
+            // Keeps the record of the call in the guest until here.
+            drop(operation);
+        }
+    }
 }
 
 impl Drop for Running {
@@ -93,15 +137,6 @@ impl Drop for Running {
         if self.is_over || !self.operation.was_sent() {
             return;
         }
-        let (connection, operation) = (self.connection.clone(), self.operation.clone());
-        self.runtime.spawn(async move {
-            let request =
-                CancelRequest { session: connection.session().to_owned(), number: operation.number };
-            let cancel = |channel: Channel, request| async move { channel.process().cancel(request).await };
-            // If the guest cannot be reached, it ends the command itself after a grace period.
-            let _ = connection.ask(Attempts::ask(&connection, "a cancel"), request, cancel).await;
-            // Keeps the record of the call in the guest until here.
-            drop(operation);
-        });
+        self.runtime.spawn(self.cancel());
     }
 }

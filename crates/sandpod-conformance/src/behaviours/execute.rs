@@ -22,6 +22,7 @@ behaviours! {
     SHELL the_user_needs_no_entry_in_passwd,
     SHELL many_commands_run_at_once,
     SHELL a_dropped_command_is_killed,
+    SHELL a_cancelled_command_is_killed_and_returns_its_output,
     NOTHING a_missing_program_is_named,
     NOTHING a_missing_working_directory_is_named,
     NOTHING invalid_commands_are_refused_before_they_start,
@@ -132,6 +133,21 @@ async fn a_dropped_command_is_killed(case: Case<'_>) {
         ended = command => panic!("{ended:?}"),
         () = begun => {}
     }
+    let pid = case.content(&case.path("pid")).await;
+    assert!(case.is_gone(&pid).await, "the command still runs");
+}
+
+async fn a_cancelled_command_is_killed_and_returns_its_output(case: Case<'_>) {
+    let command =
+        format!("echo partial; echo $$ > {0}.pid; mv {0}.pid {0}; exec sleep 600", case.path("pid"));
+    let begun = async {
+        while case.sandbox.stat(&case.path("pid"), false).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let executed = case.sandbox.execute_until(command, ExecuteOptions::default(), begun).await.unwrap();
+    assert!(text(&executed).starts_with("partial\n"), "{executed:?}");
+    assert_eq!((executed.exit_code, executed.timed_out), (Some(124), true));
     let pid = case.content(&case.path("pid")).await;
     assert!(case.is_gone(&pid).await, "the command still runs");
 }

@@ -1,9 +1,10 @@
 //! Every operation on a sandbox, with its policy and its audit.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io::SeekFrom;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sandpod_client::{
     AppliedChange, Bytes, Change, Command, Edited, Error, ErrorCode, ExecuteOptions, Executed, Failure,
@@ -12,6 +13,7 @@ use sandpod_client::{
 };
 use tokio::io::{AsyncRead, AsyncSeek, AsyncSeekExt as _, AsyncWrite};
 
+use super::cancelled::mark_cancelled;
 use super::loss::{Loss, Receipt, Reporter};
 use super::operation::Operation;
 use super::policy::SandboxPolicy;
@@ -117,8 +119,25 @@ impl Sandbox {
     pub async fn execute(
         &self,
         command: impl Into<Command>,
-        mut options: ExecuteOptions,
+        options: ExecuteOptions,
     ) -> Result<Executed, Error> {
+        self.execute_until(command, options, pending()).await
+    }
+
+    /// Same as [`execute`](Self::execute), but when `cancelled` resolves, the command is killed and the result has the
+    /// exit code 124, the output that it wrote until then, and `Command cancelled` as last line. Without a result
+    /// within five seconds, the call is an error.
+    pub async fn execute_until(
+        &self,
+        command: impl Into<Command>,
+        mut options: ExecuteOptions,
+        cancelled: impl Future<Output = ()> + Send,
+    ) -> Result<Executed, Error> {
+        let was_cancelled = AtomicBool::new(false);
+        let cancelled = async {
+            cancelled.await;
+            was_cancelled.store(true, Ordering::Relaxed);
+        };
         let command = command.into();
         options.policy = self.0.rules.narrowing(options.policy)?;
         let refused = self.0.rules.refused(&command);
@@ -126,12 +145,17 @@ impl Sandbox {
         let loss = self.0.reporter.notice();
         let intent = self.intent(Operation::Execute, vec![command_text(&command).into_owned()]);
         let describe = |executed: &Executed, event: &mut AuditEvent| event.exit_code = executed.exit_code;
-        let work = Box::pin(self.0.client.execute(command, options));
+        let work = Box::pin(self.0.client.execute_until(command, options, cancelled));
         match watch(self.0.audit.as_ref(), intent, refused, work, describe).await {
             Err(Error::Failure(failure)) if is_refused && failure.code() == ErrorCode::Policy => {
                 Ok(blocked())
             }
             Ok(mut executed) => {
+                if executed.timed_out && was_cancelled.load(Ordering::Relaxed) {
+                    let mut output = Vec::from(executed.output);
+                    mark_cancelled(&mut output);
+                    (executed.output, executed.timed_out) = (output.into(), false);
+                }
                 if let Some(loss) = loss {
                     executed.notices.insert(0, loss);
                     self.0.reporter.carried();
