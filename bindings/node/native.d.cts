@@ -236,6 +236,7 @@ export class Sandbox {
   readonly place: string;
   readonly isNew: boolean;
   readonly defaultSeconds: number | null;
+  readonly defaultOutputBytes: number | null;
   narrowed(policy: string): Sandbox;
   takeNotices(): string[];
   execute(call: number | undefined, command: string, options: RunOptions): Promise<Executed>;
@@ -339,6 +340,7 @@ export class ProcessInfo {
 export class Collected {
   constructor(maxOutputBytes?: number);
   add(data: NodeBuffer, missing: number): void;
+  cancelled(): ExecuteResult;
   result(exitCode: number | null, timedOut: boolean, timeout?: number): ExecuteResult;
 }
 
@@ -352,7 +354,6 @@ export const file: string;
 export function beginCall(): number;
 export function cancelCall(call: number): void;
 export function cancelledCommand(): ExecuteResult;
-export function optionNames(): string[];
 export function loadOptions(path?: string): string;
 export function verifyAudit(path: string): number;
 export function forwardLogs(callback?: (level: string, logger: string, text: string) => void): void;

@@ -1,10 +1,11 @@
 //! The tokio runtime, and promises for the work that runs on it.
 //!
 //! [`promise`] starts work at once and settles a promise of the calling JavaScript thread when the work ends. A pending
-//! promise keeps its thread alive, like other promises of I/O. Nothing else in this module does.
+//! promise keeps its thread alive, like other promises of I/O. Nothing else in this module does. A cancelled call is
+//! rejected at once, except with [`promise_until`].
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -115,12 +116,46 @@ pub(crate) fn promise_with_late_receipt<T>(
 where
     T: ToNapiValue + Send + 'static,
 {
-    settle(env, call, async {
-        let (value, receipt) = work.await;
-        let received: Received =
-            receipt.map(|receipt| -> Box<dyn FnOnce() + Send> { Box::new(|| receipt.given()) });
-        Ok((value, received))
-    })
+    settle(env, call, async { Ok(with_received(work.await)) })
+}
+
+/// Like [`promise_with_late_receipt`], for work that returns its answer also when its call is cancelled.
+pub(crate) fn promise_until<T, F>(
+    env: &Env,
+    call: Option<u32>,
+    work: impl FnOnce(Cancelled) -> F,
+) -> Result<Object<'_>>
+where
+    T: ToNapiValue + Send + 'static,
+    F: Future<Output = (T, Option<Receipt>)> + Send + 'static,
+{
+    let work = work(Cancelled::of(call));
+    settle_with(env, call, async { Ok(with_received(work.await)) })
+}
+
+fn with_received<T>((value, receipt): (T, Option<Receipt>)) -> (T, Received) {
+    (value, receipt.map(|receipt| -> Box<dyn FnOnce() + Send> { Box::new(|| receipt.given()) }))
+}
+
+/// The cancellation of a call.
+pub(crate) struct Cancelled(oneshot::Receiver<()>);
+
+impl Cancelled {
+    /// Registers a call in flight. Without a number it cannot be cancelled.
+    fn of(call: Option<u32>) -> Self {
+        let (cancel, cancelled) = oneshot::channel();
+        if let Some(call) = call {
+            calls().insert(call, cancel);
+        }
+        Self(cancelled)
+    }
+
+    /// Resolves when the call is cancelled, and never if it cannot be.
+    pub(crate) async fn wait(self) {
+        if self.0.await.is_err() {
+            pending::<()>().await;
+        }
+    }
 }
 
 fn settle<T: ToNapiValue + Send + 'static>(
@@ -128,20 +163,25 @@ fn settle<T: ToNapiValue + Send + 'static>(
     call: Option<u32>,
     work: impl Future<Output = std::result::Result<(T, Received), Failed>> + Send + 'static,
 ) -> Result<Object<'_>> {
-    let (deferred, promise) = env.create_deferred::<T, Resolver<T>>()?;
-    let (cancel, cancelled) = oneshot::channel();
-    if let Some(call) = call {
-        calls().insert(call, cancel);
-    } else {
-        // Dropping the sender does not cancel the call: only a sent value does.
-        drop(cancel);
-    }
-    runtime()?.spawn(async move {
-        let outcome = tokio::select! {
+    let cancelled = Cancelled::of(call);
+    settle_with(env, call, async move {
+        tokio::select! {
             biased;
-            Ok(()) = cancelled => Err(Failed::cancelled()),
-            outcome = AssertUnwindSafe(work).catch_unwind() => outcome.unwrap_or_else(|_| Err(Failed::panicked())),
-        };
+            () = cancelled.wait() => Err(Failed::cancelled()),
+            outcome = work => outcome,
+        }
+    })
+}
+
+fn settle_with<T: ToNapiValue + Send + 'static>(
+    env: &Env,
+    call: Option<u32>,
+    work: impl Future<Output = std::result::Result<(T, Received), Failed>> + Send + 'static,
+) -> Result<Object<'_>> {
+    let (deferred, promise) = env.create_deferred::<T, Resolver<T>>()?;
+    runtime()?.spawn(async move {
+        let outcome = AssertUnwindSafe(work).catch_unwind().await;
+        let outcome = outcome.unwrap_or_else(|_| Err(Failed::panicked()));
         if let Some(call) = call {
             calls().remove(&call);
         }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::options::in_camel_case;
+use crate::options::in_typescript;
 
 /// A failed call: the class of its error, its code and its message. They are passed to JavaScript as JSON in the
 /// message of a Node-API error, because such an error has no code of its own.
@@ -45,7 +45,7 @@ impl From<sandpod_client::Error> for Failed {
 
 impl From<sandpod::Error> for Failed {
     fn from(error: sandpod::Error) -> Self {
-        let message = in_camel_case(&error.to_string());
+        let message = in_typescript(&error.to_string());
         Self::new(error.javascript_class(), error.code(), message)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use napi_derive::napi;
-use sandpod::{SandboxId, Status};
+use sandpod::Status;
 
 #[napi(object, object_from_js = false)]
 pub struct Info {
@@ -46,23 +46,10 @@ pub struct Page {
     pub cursor: Option<String>,
 }
 
-impl From<sandpod::SandboxPage> for Page {
-    fn from(page: sandpod::SandboxPage) -> Self {
-        Self { sandboxes: page.sandboxes.into_iter().map(Info::from).collect(), cursor: page.cursor }
-    }
-}
-
 #[napi(object, object_from_js = false)]
 pub struct Cleaned {
     pub deleted: Vec<String>,
     pub kept: u32,
-}
-
-impl From<sandpod::CleanupResult> for Cleaned {
-    fn from(cleaned: sandpod::CleanupResult) -> Self {
-        let deleted = cleaned.deleted.iter().map(SandboxId::to_string).collect();
-        Self { deleted, kept: count(cleaned.kept) }
-    }
 }
 
 #[napi(object, object_from_js = false)]

@@ -8,14 +8,14 @@ use futures::stream::BoxStream;
 use napi::Env;
 use napi::bindgen_prelude::{Either, Null, Object, Uint8Array};
 use napi_derive::napi;
-use sandpod::Event;
+use sandpod::{CANCELLED, Event};
 use sandpod_client::{Bytes, TerminalSize};
 use sandpod_text::output::add_line;
 use tokio::sync::Mutex;
 
 use crate::bridge::{Resident, promise};
 use crate::info::milliseconds;
-use crate::results::ExecuteResult;
+use crate::results::{CANCELLED_CODE, ExecuteResult};
 use crate::tree::{number, whole};
 
 /// A started command. It continues to run after this object is garbage-collected.
@@ -217,6 +217,14 @@ impl Collected {
         self.output.extend_from_slice(&data[..room]);
     }
 
+    /// Returns the result of a cancelled command.
+    #[napi]
+    pub fn cancelled(&self) -> ExecuteResult {
+        let mut output = self.output.clone();
+        add_line(&mut output, CANCELLED);
+        self.finished(output, Some(CANCELLED_CODE))
+    }
+
     /// Returns the result, including the line that reports a timeout.
     #[napi]
     pub fn result(&self, exit_code: Option<i32>, timed_out: bool, timeout: Option<f64>) -> ExecuteResult {
@@ -224,6 +232,12 @@ impl Collected {
         if timed_out {
             add_line(&mut output, &sandpod_text::output::timed_out(timeout.unwrap_or_default()));
         }
+        self.finished(output, exit_code)
+    }
+}
+
+impl Collected {
+    fn finished(&self, output: Vec<u8>, exit_code: Option<i32>) -> ExecuteResult {
         let output = String::from_utf8_lossy(&output).into_owned();
         ExecuteResult { output, exit_code: self::exit_code(exit_code), truncated: self.truncated }
     }

@@ -10,19 +10,51 @@ use napi::Env;
 use napi::bindgen_prelude::{Function, Object, ToNapiValue};
 use napi_derive::napi;
 use sandpod::agents::LazyProvider;
-use sandpod::{AuditSink, ListOptions, OnLost, SandboxId, SandboxRequest};
+use sandpod::{AuditSink, ListOptions, OnLost, SandboxHandle, SandboxId, SandboxInfo, SandboxRequest};
 
 use crate::bridge::{Resident, promise};
 use crate::errors::Failed;
 use crate::guard::{self, Receiver};
 use crate::info::{self, Cleaned, Deletion, Info, Page, Pool, ProviderStats};
-use crate::options;
+use crate::options::{self, ExecConfig};
 use crate::sandbox::Sandbox;
 use crate::tree::whole;
 
 /// Creates, finds and deletes sandboxes: claims of agent-sandbox, plain Pods, or sandboxes on this machine.
 #[napi]
-pub struct Provider(Resident<Arc<LazyProvider>>);
+pub struct Provider(Resident<Shared>);
+
+/// A provider, and what its sandboxes have in common.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) provider: Arc<LazyProvider>,
+    pub(crate) exec: ExecConfig,
+}
+
+impl Shared {
+    /// Returns the provider, which the first call opens.
+    async fn get(&self) -> sandpod::Result<&sandpod::Provider> {
+        self.provider.get().await
+    }
+
+    pub(crate) fn sandbox(&self, handle: SandboxHandle) -> Sandbox {
+        Sandbox::new(self.id(&handle.id), handle, self.exec.clone())
+    }
+
+    /// Returns an id as JavaScript gets it.
+    pub(crate) fn id(&self, id: &SandboxId) -> String {
+        self.provider.config().show_id(id)
+    }
+
+    pub(crate) fn ids(&self, ids: &[String]) -> napi::Result<Vec<SandboxId>> {
+        let ids = ids.iter().map(|id| self.provider.config().parse_id(id));
+        Ok(ids.collect::<sandpod::Result<_>>().map_err(Failed::from)?)
+    }
+
+    fn info(&self, info: SandboxInfo) -> Info {
+        Info { id: self.id(&info.id), ..info.into() }
+    }
+}
 
 /// The requested sandbox, and the properties of a new one.
 #[napi(object, object_to_js = false)]
@@ -50,7 +82,7 @@ impl Request {
 }
 
 impl Provider {
-    pub(crate) fn lazy(&self) -> napi::Result<Arc<LazyProvider>> {
+    pub(crate) fn shared(&self) -> napi::Result<Shared> {
         self.0.get().cloned()
     }
 
@@ -59,7 +91,7 @@ impl Provider {
         &self,
         env: &'env Env,
         call: Option<u32>,
-        work: impl FnOnce(Arc<LazyProvider>) -> F,
+        work: impl FnOnce(Shared) -> F,
     ) -> napi::Result<Object<'env>>
     where
         F: Future<Output = sandpod::Result<T>> + Send + 'static,
@@ -82,17 +114,17 @@ impl Provider {
         only_adopts: bool,
         audit: Option<Function<'_, String, Option<String>>>,
     ) -> napi::Result<Self> {
-        let config = options::read(&mode, &options, PathBuf::from(package_dir), only_adopts)?;
+        let (config, exec) = options::read(&mode, &options, PathBuf::from(package_dir), only_adopts)?;
         let receiver = audit.map(|callback| Receiver::new(&callback)).transpose()?;
         let sink = receiver.map(|receiver| -> Box<dyn AuditSink> { Box::new(receiver) });
         let provider = LazyProvider::new(config, only_adopts, sink).map_err(Failed::from)?;
-        Ok(Self(Resident::new(Arc::new(provider))))
+        Ok(Self(Resident::new(Shared { provider: Arc::new(provider), exec })))
     }
 
     /// Returns the default scope, which managers with the same configuration share.
     #[napi]
     pub fn default_scope(&self, labels: HashMap<String, String>) -> napi::Result<String> {
-        Ok(self.0.get()?.config().default_scope(&labels.into_iter().collect()))
+        Ok(self.0.get()?.provider.config().default_scope(&labels.into_iter().collect()))
     }
 
     #[napi]
@@ -104,7 +136,7 @@ impl Provider {
     ) -> napi::Result<Object<'env>> {
         let request = request.read()?;
         self.call(env, call, |provider| async move {
-            provider.get().await?.get_or_create(request).await.map(Sandbox::from)
+            provider.get().await?.get_or_create(request).await.map(|handle| provider.sandbox(handle))
         })
     }
 
@@ -116,7 +148,7 @@ impl Provider {
         sandbox_id: String,
     ) -> napi::Result<Object<'env>> {
         self.call(env, call, |provider| async move {
-            provider.get().await?.reconnect(&sandbox_id).await.map(Sandbox::from)
+            provider.get().await?.reconnect(&sandbox_id).await.map(|handle| provider.sandbox(handle))
         })
     }
 
@@ -129,7 +161,7 @@ impl Provider {
         claim_name: String,
     ) -> napi::Result<Object<'env>> {
         self.call(env, call, |provider| async move {
-            provider.get().await?.adopt(&claim_name).await.map(Sandbox::from)
+            provider.get().await?.adopt(&claim_name).await.map(|handle| provider.sandbox(handle))
         })
     }
 
@@ -156,14 +188,14 @@ impl Provider {
         let policy = policy.as_deref().map(guard::policy).transpose()?;
         let request = SandboxRequest { policy, ..SandboxRequest::of(sandbox_id) };
         self.call(env, call, |provider| async move {
-            provider.get().await?.resume(request).await.map(Sandbox::from)
+            provider.get().await?.resume(request).await.map(|handle| provider.sandbox(handle))
         })
     }
 
     #[napi]
     pub fn info<'env>(&self, env: &'env Env, sandbox_id: String) -> napi::Result<Object<'env>> {
         self.call(env, None, |provider| async move {
-            provider.get().await?.info(&sandbox_id).await.map(Info::from)
+            provider.get().await?.info(&sandbox_id).await.map(|info| provider.info(info))
         })
     }
 
@@ -178,18 +210,20 @@ impl Provider {
     ) -> napi::Result<Object<'env>> {
         let status = status.map(|name| info::status(&name).ok_or_else(|| no_status(&name))).transpose()?;
         let options = ListOptions { labels: labels.into_iter().collect(), status, cursor };
-        self.call(
-            env,
-            None,
-            |provider| async move { provider.get().await?.list(options).await.map(Page::from) },
-        )
+        self.call(env, None, |provider| async move {
+            let page = provider.get().await?.list(options).await?;
+            let sandboxes = page.sandboxes.into_iter().map(|info| provider.info(info)).collect();
+            Ok(Page { sandboxes, cursor: page.cursor })
+        })
     }
 
     #[napi]
     pub fn cleanup<'env>(&self, env: &'env Env, max_idle_seconds: Option<f64>) -> napi::Result<Object<'env>> {
         let max_idle = max_idle_seconds.map(|seconds| Duration::from_secs(whole(seconds)));
         self.call(env, None, move |provider| async move {
-            provider.get().await?.cleanup(max_idle).await.map(Cleaned::from)
+            let cleaned = provider.get().await?.cleanup(max_idle).await?;
+            let deleted = cleaned.deleted.iter().map(|id| provider.id(id)).collect();
+            Ok(Cleaned { deleted, kept: info::count(cleaned.kept) })
         })
     }
 
@@ -240,13 +274,13 @@ impl Provider {
         labels: Option<HashMap<String, String>>,
         within: f64,
     ) -> napi::Result<Object<'env>> {
-        let ids = ids(sandbox_ids)?;
+        let ids = self.0.get()?.ids(&sandbox_ids)?;
         let labels = labels.map(|labels| labels.into_iter().collect());
         let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
         self.call(env, None, move |provider| async move {
-            let result = provider.delete_all(ids, labels, within).await?;
+            let result = provider.provider.delete_all(ids, labels, within).await?;
             let error = result.error().map(|error| error.to_string());
-            Ok(Deletion { left: result.left.iter().map(|(id, _)| id.to_string()).collect(), error })
+            Ok(Deletion { left: result.left.iter().map(|(id, _)| provider.id(id)).collect(), error })
         })
     }
 
@@ -254,7 +288,7 @@ impl Provider {
     #[napi]
     pub fn close<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         self.call(env, None, |provider| async move {
-            provider.close().await;
+            provider.provider.close().await;
             Ok(())
         })
     }
@@ -263,15 +297,10 @@ impl Provider {
     #[napi]
     pub fn flush_audit<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         self.call(env, None, |provider| async move {
-            provider.flush_audit().await;
+            provider.provider.flush_audit().await;
             Ok(())
         })
     }
-}
-
-pub(crate) fn ids(ids: Vec<String>) -> napi::Result<Vec<SandboxId>> {
-    let ids = ids.into_iter().map(|id| id.parse()).collect::<sandpod::Result<_>>();
-    Ok(ids.map_err(Failed::from)?)
 }
 
 fn no_status(name: &str) -> Failed {

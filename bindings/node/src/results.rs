@@ -2,25 +2,27 @@
 //!
 //! The library provides the texts of errors.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use data_encoding::BASE64;
+use futures::FutureExt as _;
 use napi::Env;
 use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
 use napi_derive::napi;
-use sandpod::SandboxPolicy;
 use sandpod::agents::{self, MAX_DOWNLOAD_BYTES, Surface, ToolError};
-use sandpod_client::{Bytes, Error, GrepOptions, Page, ReadOptions};
+use sandpod::{CANCELLED, Receipt, SandboxPolicy};
+use sandpod_client::{Bytes, Error, Executed, GrepOptions, Page, ReadOptions};
 use sandpod_text::Pattern;
 
-use crate::bridge::{Resident, promise_with_late_receipt};
+use crate::bridge::{Resident, promise_until, promise_with_late_receipt};
 use crate::guard;
 use crate::media_types;
+use crate::options::ExecConfig;
 use crate::process::exit_code;
-use crate::sandbox::{Entry, Grepped, Match, RunOptions, Sandbox, bytes, modified};
+use crate::sandbox::{CommandDefaults, Entry, Grepped, Match, RunOptions, Sandbox, bytes, modified};
 use crate::threads::Threads;
 use crate::tree::{number, whole};
 
@@ -30,8 +32,8 @@ const PAGE_BYTES: u64 = 500_000;
 const BINARY_BYTES: u64 = 10 * 1024 * 1024;
 /// The error code if no sandbox was found or created.
 const NO_SANDBOX: &str = "no_sandbox";
-/// The exit code of a command that timed out or was cancelled.
-const ENDED: i32 = 124;
+/// The exit code of a command that was cancelled.
+pub(crate) const CANCELLED_CODE: i32 = 124;
 /// Deep Agents' message for an empty file.
 const EMPTY: &str = "System reminder: File exists but has empty contents";
 
@@ -44,36 +46,67 @@ pub struct Tools(Resident<Place>);
 enum Place {
     Fixed {
         sandbox: sandpod::Sandbox,
-        default_timeout: Option<Duration>,
+        defaults: CommandDefaults,
     },
     /// The sandbox of a conversation thread, under additional policies.
     OfThread {
         threads: Arc<agents::Threads>,
         thread: String,
         policies: Vec<SandboxPolicy>,
+        exec: ExecConfig,
     },
 }
 
-/// A sandbox and the default timeout of its commands.
+/// A sandbox and the defaults of its commands.
 struct Found {
     sandbox: sandpod::Sandbox,
-    default_timeout: Option<Duration>,
+    defaults: CommandDefaults,
 }
 
 impl Place {
     async fn find(&self) -> sandpod::Result<Found> {
         match self {
-            Self::Fixed { sandbox, default_timeout } => {
-                Ok(Found { sandbox: sandbox.clone(), default_timeout: *default_timeout })
+            Self::Fixed { sandbox, defaults } => {
+                Ok(Found { sandbox: sandbox.clone(), defaults: defaults.clone() })
             }
-            Self::OfThread { threads, thread, policies } => {
+            Self::OfThread { threads, thread, policies, exec } => {
                 let handle = threads.get(thread).await?;
                 let narrow =
                     |sandbox: sandpod::Sandbox, policy: &SandboxPolicy| sandbox.narrowed(policy.clone());
                 let sandbox = policies.iter().try_fold(handle.sandbox, narrow)?;
-                Ok(Found { sandbox, default_timeout: handle.default_exec_timeout })
+                let defaults = CommandDefaults { timeout: handle.default_exec_timeout, exec: exec.clone() };
+                Ok(Found { sandbox, defaults })
             }
         }
+    }
+
+    /// Returns the result of `work`, or what `failed` makes of its error.
+    async fn answer<T, F>(
+        self,
+        quiet: bool,
+        work: impl FnOnce(Found) -> F,
+        failed: impl FnOnce(Unanswered) -> T,
+    ) -> (T, Option<Receipt>)
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let Found { sandbox, defaults } = match self.find().await {
+            Ok(found) => found,
+            Err(error) => {
+                let (code, message) = (NO_SANDBOX, error.to_string());
+                return (failed(Unanswered { code, message }), None);
+            }
+        };
+        let (sandbox, receipt) = match sandbox.with_receipt() {
+            Some(_) if quiet => (sandbox.without_reports(), None),
+            Some((reporting, receipt)) => (reporting, Some(receipt)),
+            None => (sandbox, None),
+        };
+        let result = work(Found { sandbox, defaults }).await.unwrap_or_else(|error| {
+            self.lose_if_gone(&error);
+            failed(Unanswered::of(&error))
+        });
+        (result, receipt)
     }
 
     /// Removes the thread's entry if its sandbox is gone, so that the next call creates another.
@@ -115,25 +148,7 @@ impl Tools {
         T: ToNapiValue + Send + 'static,
     {
         let place = self.0.get()?.clone();
-        promise_with_late_receipt(env, call.id, async move {
-            let Found { sandbox, default_timeout } = match place.find().await {
-                Ok(found) => found,
-                Err(error) => {
-                    let (code, message) = (NO_SANDBOX, error.to_string());
-                    return (failed(Unanswered { code, message }), None);
-                }
-            };
-            let (sandbox, receipt) = match sandbox.with_receipt() {
-                Some(_) if call.quiet => (sandbox.without_reports(), None),
-                Some((reporting, receipt)) => (reporting, Some(receipt)),
-                None => (sandbox, None),
-            };
-            let result = work(Found { sandbox, default_timeout }).await.unwrap_or_else(|error| {
-                place.lose_if_gone(&error);
-                failed(Unanswered::of(&error))
-            });
-            (result, receipt)
-        })
+        promise_with_late_receipt(env, call.id, place.answer(call.quiet, work, failed))
     }
 }
 
@@ -151,17 +166,19 @@ pub struct Call {
 impl Tools {
     #[napi(constructor)]
     pub fn new(sandbox: &Sandbox) -> napi::Result<Self> {
-        let default_timeout = sandbox.default_timeout();
-        Ok(Self(Resident::new(Place::Fixed { sandbox: sandbox.get()?.clone(), default_timeout })))
+        let defaults = sandbox.defaults();
+        Ok(Self(Resident::new(Place::Fixed { sandbox: sandbox.get()?.clone(), defaults })))
     }
 
     /// Creates tools that use the current sandbox of a thread in each call, under these policies, which are JSON.
     #[napi(factory)]
     pub fn of_thread(threads: &Threads, thread: String, policies: Vec<String>) -> napi::Result<Self> {
         let policies = policies.iter().map(|policy| guard::policy(policy)).collect::<Result<_, _>>()?;
-        Ok(Self(Resident::new(Place::OfThread { threads: threads.registry()?, thread, policies })))
+        let (threads, exec) = (threads.registry()?, threads.exec()?);
+        Ok(Self(Resident::new(Place::OfThread { threads, thread, policies, exec })))
     }
 
+    /// Runs a command. If the call is cancelled, the result has the output until then.
     #[napi]
     pub fn execute<'env>(
         &self,
@@ -171,25 +188,31 @@ impl Tools {
         options: RunOptions,
     ) -> napi::Result<Object<'env>> {
         options.check()?;
-        let work = |found: Found| async move {
-            let options = options.read(found.default_timeout);
-            let sandbox = found.sandbox;
-            let executed = sandbox.execute(command, options).await?;
-            let mut output = String::new();
-            for notice in &executed.notices {
-                output.extend(["[", &notice.to_string(), "]\n"]);
+        let place = self.0.get()?.clone();
+        promise_until(env, call.id, |cancelled| async move {
+            let (cancelled, has_begun) = (cancelled.wait().shared(), AtomicBool::new(false));
+            let until = cancelled.clone();
+            let work = |Found { sandbox, defaults }: Found| {
+                has_begun.store(true, Ordering::Relaxed);
+                let (command, options) = options.read(command, defaults);
+                async move { sandbox.execute_until(command, options, until).await.map(ExecuteResult::from) }
+            };
+            let failed = |error: Unanswered| ExecuteResult {
+                exit_code: exit_code(error.text().exit_code()),
+                output: error.message,
+                truncated: false,
+            };
+            let cancelled_before = async {
+                cancelled.await;
+                if has_begun.load(Ordering::Relaxed) {
+                    pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                answer = place.answer(call.quiet, work, failed) => answer,
+                () = cancelled_before => (cancelled_command(), None),
             }
-            output += &String::from_utf8_lossy(&executed.output);
-            Ok(ExecuteResult {
-                output,
-                exit_code: exit_code(executed.exit_code),
-                truncated: executed.truncated,
-            })
-        };
-        self.call(env, call, work, |error| ExecuteResult {
-            exit_code: exit_code(error.text().exit_code()),
-            output: error.message,
-            truncated: false,
         })
     }
 
@@ -399,10 +422,10 @@ impl Tools {
     }
 }
 
-/// Returns the result of a cancelled command.
+/// Returns the result of a command that was cancelled before it began.
 #[napi]
 pub fn cancelled_command() -> ExecuteResult {
-    ExecuteResult { output: "Command cancelled".to_owned(), exit_code: Either::A(ENDED), truncated: false }
+    ExecuteResult { output: CANCELLED.to_owned(), exit_code: Either::A(CANCELLED_CODE), truncated: false }
 }
 
 fn to_write(path: &str, content: String) -> Result<Bytes, Error> {
@@ -473,6 +496,17 @@ pub struct ExecuteResult {
     pub output: String,
     pub exit_code: Either<i32, Null>,
     pub truncated: bool,
+}
+
+impl From<Executed> for ExecuteResult {
+    fn from(executed: Executed) -> Self {
+        let mut output = String::new();
+        for notice in &executed.notices {
+            output.extend(["[", &notice.to_string(), "]\n"]);
+        }
+        output += &String::from_utf8_lossy(&executed.output);
+        Self { output, exit_code: exit_code(executed.exit_code), truncated: executed.truncated }
+    }
 }
 
 #[napi(object, object_from_js = false)]

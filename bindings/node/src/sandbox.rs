@@ -9,13 +9,14 @@ use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
 use napi_derive::napi;
 use sandpod::agents::MAX_DOWNLOAD_BYTES;
 use sandpod::{ExecuteOptions, SandboxHandle, StartOptions};
-use sandpod_client::{Bytes, FileKind, GrepOptions, Incomplete, TerminalSize, TreeLimits};
+use sandpod_client::{Bytes, Command, FileKind, GrepOptions, Incomplete, TerminalSize, TreeLimits};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::bridge::{Resident, promise_with_receipt};
 use crate::errors::Failed;
 use crate::guard;
+use crate::options::ExecConfig;
 use crate::process::{Process, ProcessInfo, exit_code};
 use crate::tree::{Progress, TreeSummary, number, whole};
 
@@ -25,20 +26,15 @@ pub struct Sandbox {
     id: String,
     place: String,
     is_new: bool,
-    default_timeout: Option<Duration>,
+    defaults: CommandDefaults,
     inner: Resident<sandpod::Sandbox>,
 }
 
-impl From<SandboxHandle> for Sandbox {
-    fn from(handle: SandboxHandle) -> Self {
-        Self {
-            id: handle.id.to_string(),
-            place: handle.place,
-            is_new: handle.is_new,
-            default_timeout: handle.default_exec_timeout,
-            inner: Resident::new(handle.sandbox),
-        }
-    }
+/// The options of commands for calls without them.
+#[derive(Clone)]
+pub(crate) struct CommandDefaults {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) exec: ExecConfig,
 }
 
 /// The options of a command.
@@ -64,18 +60,26 @@ impl RunOptions {
         }
     }
 
-    /// Converts checked options to those of the library.
-    pub(crate) fn read(self, default_timeout: Option<Duration>) -> ExecuteOptions {
+    /// Converts a command line with checked options to those of the library.
+    pub(crate) fn read(self, line: String, defaults: CommandDefaults) -> (Command, ExecuteOptions) {
+        let CommandDefaults { timeout: default_timeout, exec } = defaults;
         let timeout =
             self.timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX));
-        ExecuteOptions {
+        // Only the sandbox's own shell has sessions.
+        let shell_session = self.shell_session.filter(|_| exec.shell.is_none());
+        let command = match exec.shell {
+            Some(shell) => Command::Argv(vec![shell, "-c".to_owned(), line]),
+            None => Command::Line(line),
+        };
+        let options = ExecuteOptions {
             timeout: timeout.or(default_timeout),
             env: self.env.unwrap_or_default(),
             working_dir: self.cwd,
-            max_output_bytes: self.max_output_bytes.map(whole),
-            shell_session: self.shell_session,
+            max_output_bytes: self.max_output_bytes.map(whole).or(exec.max_output_bytes),
+            shell_session,
             ..ExecuteOptions::default()
-        }
+        };
+        (command, options)
     }
 }
 
@@ -114,8 +118,19 @@ impl Sandbox {
         self.inner.get()
     }
 
-    pub(crate) fn default_timeout(&self) -> Option<Duration> {
-        self.default_timeout
+    /// Returns a sandbox that its provider calls `id`.
+    pub(crate) fn new(id: String, handle: SandboxHandle, exec: ExecConfig) -> Self {
+        Self {
+            id,
+            place: handle.place,
+            is_new: handle.is_new,
+            defaults: CommandDefaults { timeout: handle.default_exec_timeout, exec },
+            inner: Resident::new(handle.sandbox),
+        }
+    }
+
+    pub(crate) fn defaults(&self) -> CommandDefaults {
+        self.defaults.clone()
     }
 
     fn with(&self, inner: sandpod::Sandbox) -> Self {
@@ -123,7 +138,7 @@ impl Sandbox {
             id: self.id.clone(),
             place: self.place.clone(),
             is_new: self.is_new,
-            default_timeout: self.default_timeout,
+            defaults: self.defaults.clone(),
             inner: Resident::new(inner),
         }
     }
@@ -150,7 +165,13 @@ impl Sandbox {
     /// The default timeout of commands in seconds, or nothing if there is none.
     #[napi(getter)]
     pub fn default_seconds(&self) -> Option<f64> {
-        self.default_timeout.map(|timeout| timeout.as_secs_f64())
+        self.defaults.timeout.map(|timeout| timeout.as_secs_f64())
+    }
+
+    /// The default limit of kept output in bytes, or nothing for that of the library.
+    #[napi(getter)]
+    pub fn default_output_bytes(&self) -> Option<f64> {
+        self.defaults.exec.max_output_bytes.map(number)
     }
 
     /// Returns the same sandbox under an additional policy, which is JSON.
@@ -175,7 +196,7 @@ impl Sandbox {
         options: RunOptions,
     ) -> napi::Result<Object<'env>> {
         options.check()?;
-        let options = options.read(self.default_timeout);
+        let (command, options) = options.read(command, self.defaults());
         self.call(
             env,
             call,
@@ -196,7 +217,9 @@ impl Sandbox {
         let BackgroundOptions { stdin, combined, paced, rows, columns } = background;
         let terminal = rows.zip(columns).map(|(rows, columns)| TerminalSize { rows, columns });
         options.check()?;
-        let options = StartOptions { run: options.read(None), paced, stdin, combined, terminal };
+        let defaults = CommandDefaults { timeout: None, ..self.defaults() };
+        let (command, run) = options.read(command, defaults);
+        let options = StartOptions { run, paced, stdin, combined, terminal };
         self.call(
             env,
             call,

@@ -9,11 +9,11 @@ use napi::Env;
 use napi::bindgen_prelude::{Object, ToNapiValue};
 use napi_derive::napi;
 use sandpod::agents::{self, ThreadLife};
-use sandpod::{OnLost, SandboxId};
+use sandpod::{OnLost, SandboxHandle};
 
 use crate::bridge::{Resident, promise};
-use crate::provider::{Provider, ids};
-use crate::sandbox::Sandbox;
+use crate::options::ExecConfig;
+use crate::provider::{Provider, Shared};
 use crate::tree::whole;
 
 /// The properties of threads' new sandboxes.
@@ -42,11 +42,15 @@ impl From<ThreadState> for agents::ThreadState {
 
 /// The sandboxes of a scope's threads.
 #[napi]
-pub struct Threads(Resident<Arc<agents::Threads>>);
+pub struct Threads(Resident<(Arc<agents::Threads>, Shared)>);
 
 impl Threads {
     pub(crate) fn registry(&self) -> napi::Result<Arc<agents::Threads>> {
-        self.0.get().cloned()
+        Ok(self.0.get()?.0.clone())
+    }
+
+    pub(crate) fn exec(&self) -> napi::Result<ExecConfig> {
+        Ok(self.0.get()?.1.exec.clone())
     }
 
     /// Returns a promise of `work` with the registry.
@@ -62,6 +66,21 @@ impl Threads {
     {
         promise(env, call, work(self.registry()?))
     }
+
+    /// Returns a promise of the sandbox that `work` gets from the registry.
+    fn sandbox<'env, F>(
+        &self,
+        env: &'env Env,
+        call: Option<u32>,
+        work: impl FnOnce(Arc<agents::Threads>) -> F,
+    ) -> napi::Result<Object<'env>>
+    where
+        F: Future<Output = sandpod::Result<SandboxHandle>> + Send + 'static,
+    {
+        let (threads, shared) = self.0.get()?.clone();
+        let work = work(threads);
+        promise(env, call, async move { work.await.map(|handle| shared.sandbox(handle)) })
+    }
 }
 
 #[napi]
@@ -75,25 +94,28 @@ impl Threads {
             idle_ttl: life.ttl_idle_seconds.map(seconds),
             on_lost: if life.recreate { OnLost::Recreate } else { OnLost::Error },
         };
-        Ok(Self(Resident::new(Arc::new(agents::Threads::new(provider.lazy()?, scope, life)))))
+        let shared = provider.shared()?;
+        let threads = agents::Threads::new(shared.provider.clone(), scope, life);
+        Ok(Self(Resident::new((Arc::new(threads), shared))))
     }
 
     /// Returns the id of a thread's sandbox, whether it exists or not.
     #[napi]
     pub fn id_of(&self, thread: String) -> napi::Result<String> {
-        Ok(self.0.get()?.id_of(&thread).to_string())
+        let (threads, shared) = self.0.get()?;
+        Ok(shared.id(&threads.id_of(&thread)))
     }
 
     /// Returns the part of a graph's state that names the thread's sandbox.
     #[napi]
     pub fn state_of(&self, thread: String) -> napi::Result<ThreadState> {
-        let state = self.0.get()?.state(&thread);
+        let state = self.registry()?.state(&thread);
         Ok(state.map(|state| ThreadState { sandbox_id: state.id, place: state.place }).unwrap_or_default())
     }
 
     #[napi]
     pub fn expect(&self, thread: String, earlier: ThreadState) -> napi::Result<()> {
-        self.0.get()?.expect(&thread, &earlier.into());
+        self.registry()?.expect(&thread, &earlier.into());
         Ok(())
     }
 
@@ -111,22 +133,24 @@ impl Threads {
         thread: String,
         earlier: ThreadState,
     ) -> napi::Result<Object<'env>> {
-        self.call(env, call, |threads| async move {
-            Box::pin(threads.acquire(&thread, earlier.into())).await.map(Sandbox::from)
-        })
+        self.sandbox(
+            env,
+            call,
+            |threads| async move { Box::pin(threads.acquire(&thread, earlier.into())).await },
+        )
     }
 
     /// Finds or creates the thread's sandbox.
     #[napi]
     pub fn get<'env>(&self, env: &'env Env, call: Option<u32>, thread: String) -> napi::Result<Object<'env>> {
-        self.call(env, call, |threads| async move { Box::pin(threads.get(&thread)).await.map(Sandbox::from) })
+        self.sandbox(env, call, |threads| async move { Box::pin(threads.get(&thread)).await })
     }
 
     /// Counts a sandbox among those that this process used.
     #[napi]
     pub fn record_use(&self, sandbox_id: String) -> napi::Result<()> {
-        let threads = self.0.get()?;
-        for id in ids(vec![sandbox_id])? {
+        let (threads, shared) = self.0.get()?;
+        for id in shared.ids(&[sandbox_id])? {
             threads.note_used(id);
         }
         Ok(())
@@ -135,14 +159,16 @@ impl Threads {
     /// Removes the entries of deleted sandboxes.
     #[napi]
     pub fn forget(&self, deleted: Vec<String>) -> napi::Result<()> {
-        self.0.get()?.forget(&ids(deleted)?);
+        let (threads, shared) = self.0.get()?;
+        threads.forget(&shared.ids(&deleted)?);
         Ok(())
     }
 
     /// Closes the registry and returns the ids of the sandboxes that this process used.
     #[napi]
     pub fn close(&self, why: String) -> napi::Result<Vec<String>> {
-        Ok(self.0.get()?.close(why).iter().map(SandboxId::to_string).collect())
+        let (threads, shared) = self.0.get()?;
+        Ok(threads.close(why).iter().map(|id| shared.id(id)).collect())
     }
 
     /// Closes the registry, deletes the sandboxes that this process used, and closes the provider. With `whole_scope`,

@@ -117,11 +117,11 @@ export function behaviours(name: string, subject: Subject): void {
       test("an aborted signal kills the command and all that it started", async () => {
         const path = await directory();
         const abort = new AbortController();
-        const command = `(sleep 2; touch ${path}/late) & echo $! > ${path}/pid; wait`;
+        const command = `echo partial; (sleep 2; touch ${path}/late) & echo $! > ${path}/pid; wait`;
         const running = sandbox.execute(command, { signal: abort.signal });
         while (!(await sandbox.downloadFiles([`${path}/pid`]))[0]?.content?.length) await sleep(20);
         abort.abort();
-        expect(await running).toEqual({ output: "Command cancelled", exitCode: 124, truncated: false });
+        expect(await running).toEqual({ output: "partial\nCommand cancelled", exitCode: 124, truncated: false });
         await sleep(2500);
         expect((await sandbox.ls(path)).files?.map((file) => file.path)).toEqual([`${path}/pid`]);
       });
@@ -134,17 +134,28 @@ export function behaviours(name: string, subject: Subject): void {
       });
 
       test("output can be received while it is written", async () => {
+        const path = await directory();
         const parts: string[] = [];
-        const command = "echo one; sleep 0.3; echo two >&2; exit 3";
-        const result = await sandbox.execute(command, { onOutput: ({ text }) => parts.push(text) });
-        expect(parts.join("")).toBe("one\ntwo\n");
-        expect(parts.length).toBeGreaterThan(1);
+        const received = ({ text }: { text: string }) => {
+          parts.push(text);
+          void sandbox.write(`${path}/received`, "");
+        };
+        const command = `echo one; until [ -e ${path}/received ]; do sleep 0.1; done; echo two >&2; exit 3`;
+        const result = await sandbox.execute(command, { onOutput: received });
+        expect(parts).toEqual(["one\n", "two\n"]);
         expect(result).toEqual({ output: "one\ntwo\n", exitCode: 3, truncated: false });
       });
 
       test("a timeout is reported to a caller that receives output, too", async () => {
         const result = await sandbox.execute("echo before; sleep 60", { timeout: 1, onOutput: () => {} });
         expect(result).toEqual({ output: "before\nCommand timed out after 1s", exitCode: 124, truncated: false });
+      });
+
+      test("a cancelled command whose output is received has it in its result, too", async () => {
+        const abort = new AbortController();
+        const onOutput = () => abort.abort();
+        const result = await sandbox.execute("echo partial; sleep 60", { signal: abort.signal, onOutput });
+        expect(result).toEqual({ output: "partial\nCommand cancelled", exitCode: 124, truncated: false });
       });
 
       test("64 parallel calls each get their own answer", async () => {

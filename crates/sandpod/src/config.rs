@@ -8,9 +8,13 @@ mod agent_sandbox;
 mod check;
 mod layers;
 mod objects;
+#[cfg(test)]
 mod reference;
 mod shared;
 mod table;
+mod typescript;
+#[cfg(test)]
+mod typescript_reference;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,8 +28,8 @@ pub(crate) use self::agent_sandbox::no_template;
 pub(crate) use self::check::{check_times, wrong_time};
 pub use self::layers::{Layer, ProcessLayers};
 pub(crate) use self::objects::{PodParts, read};
-pub use self::reference::{camel_case, typescript_options};
 use self::table::options;
+pub use self::typescript::{TYPESCRIPT_OPTIONS, TypescriptOption, camel_case, typescript_name};
 use crate::audit::CommandRedaction;
 use crate::guard::SandboxPolicy;
 use crate::{Error, Naming, Result, RouterDoor};
@@ -81,7 +85,7 @@ options! {
         unschedulable_grace_seconds: u64 = 10,
         /// Seconds after which a command is killed, for calls without a timeout of their own. 0: no timeout.
         default_exec_timeout: u64 = 1800,
-        /// Naming scheme for Pods, namespaces and labels: `sandpod` or `langchain-kubernetes`.
+        /// Naming scheme for Pods, namespaces and labels: `sandpod`, `langchain-kubernetes` or `langchain-kubernetes-js`.
         naming: Naming = Naming::Sandpod,
         /// Prefix of users' labels in the cluster: a domain with a slash, or an empty text.
         label_prefix: String = text(OWN_DOMAIN),

@@ -40,7 +40,10 @@ pub use audit::{
 pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
 pub use backend::raw::RouterDoor;
 pub use backend::{GuestDelivery, OnLost, install_guest};
-pub use config::{AgentSandboxConfig, Layer, ProcessLayers, RawConfig, camel_case, typescript_options};
+pub use config::{
+    AgentSandboxConfig, Layer, ProcessLayers, RawConfig, TYPESCRIPT_OPTIONS, TypescriptOption, camel_case,
+    typescript_name,
+};
 pub use error::{Error, Result};
 pub use guard::{
     CANCELLED, Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Receipt, Sandbox,

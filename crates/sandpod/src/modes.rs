@@ -12,7 +12,10 @@ use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::{AgentSandboxConfig, AuditConfig, Error, Layer, LocalConfig, Provider, RawConfig, Result};
+use crate::naming::IdFormat;
+use crate::{
+    AgentSandboxConfig, AuditConfig, Error, Layer, LocalConfig, Provider, RawConfig, Result, SandboxId,
+};
 
 /// The configuration of one mode.
 pub(crate) trait ModeConfig: Sized {
@@ -32,6 +35,8 @@ pub(crate) trait ModeConfig: Sized {
     fn set_package_dir(&mut self, dir: PathBuf);
     /// Namespace and template or image of the sandboxes.
     fn origin(&self) -> [&str; 2];
+    /// Format of the ids of sandboxes.
+    fn id_format(&self) -> IdFormat;
     /// Labels of every sandbox.
     fn default_labels(&self) -> &BTreeMap<String, String>;
     /// Creates the provider. Sends no request to a cluster.
@@ -136,6 +141,10 @@ macro_rules! modes {
                 self
             }
 
+            fn id_format(&self) -> IdFormat {
+                match self { $( Self::$mode(config) => ModeConfig::id_format(config.as_ref()), )+ }
+            }
+
             pub(crate) fn origin(&self) -> [&str; 2] {
                 match self { $( Self::$mode(config) => config.origin(), )+ }
             }
@@ -162,6 +171,18 @@ modes! {
 }
 
 impl Config {
+    /// Parses an id that a user wrote: the id alone, or `NAMESPACE/ID`. An error of kind
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) means that the sandbox would be in another namespace.
+    pub fn parse_id(&self, text: &str) -> Result<SandboxId> {
+        self.id_format().parse(text)
+    }
+
+    /// Returns an id as users of the configured naming write it.
+    #[must_use]
+    pub fn show_id(&self, id: &SandboxId) -> String {
+        self.id_format().show(id)
+    }
+
     /// Default scope of a thread manager. Managers with the same mode, namespace, template or image, and labels share
     /// it. `labels` are the manager's labels in addition to those of the configuration.
     #[must_use]

@@ -13,6 +13,7 @@ mod sweep;
 mod model;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -36,9 +37,10 @@ use crate::backend::raw::{NamespacePerSandbox, Raw};
 use crate::backend::{Backend, OnLost, Place, Query};
 use crate::guard::{Intent, Operation, Sandbox, SandboxPolicy, watch};
 use crate::metrics::Metrics;
+use crate::naming::IdFormat;
 use crate::setup::SetupScript;
 use crate::{
-    AgentSandboxConfig, Config, Error, ErrorKind, LocalConfig, Naming, RawConfig, Result, SandboxId, labels,
+    AgentSandboxConfig, Config, Error, ErrorKind, LocalConfig, RawConfig, Result, SandboxId, labels,
 };
 
 /// The number of attempts on a sandbox that other processes delete or change meanwhile.
@@ -63,8 +65,8 @@ pub struct Provider {
 /// The properties of every sandbox of a provider, unless a request has others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Defaults {
-    /// Naming scheme of new sandboxes.
-    pub(crate) naming: Naming,
+    /// Format of sandboxes' ids, and naming scheme of new ones.
+    pub(crate) ids: IdFormat,
     /// Prefix of users' labels.
     pub(crate) label_prefix: String,
     pub(crate) labels: BTreeMap<String, String>,
@@ -227,7 +229,7 @@ impl Provider {
     /// Finds the sandbox `id`. An error of kind [`ErrorKind::NotFound`] means that it or its place is gone.
     pub async fn reconnect(&self, id: &str) -> Result<SandboxHandle> {
         let found = Box::pin(async {
-            let id: SandboxId = id.parse()?;
+            let id = self.defaults.ids.parse(id)?;
             let found = self.backend.attach(&id, OnLost::Error).await?;
             let made = found.ok_or_else(|| not_found(&id))?;
             Box::pin(self.hand_out(made, &SandboxRequest::default())).await
@@ -261,7 +263,7 @@ impl Provider {
     /// Reads the properties of the sandbox `id` without a call to its guest.
     pub async fn info(&self, id: &str) -> Result<SandboxInfo> {
         let found = Box::pin(async {
-            let id: SandboxId = id.parse()?;
+            let id = self.defaults.ids.parse(id)?;
             let record = self.backend.find(&id).await?.ok_or_else(|| not_found(&id))?;
             Ok(SandboxInfo::new(record, SystemTime::now()))
         });
@@ -293,7 +295,12 @@ impl Provider {
     /// Deletes the sandbox `id` with all of its objects. Deleting a sandbox that does not exist succeeds. It returns
     /// when all objects are gone, or without `wait` when the cluster has accepted the deletion.
     pub async fn delete(&self, id: &str, wait: bool) -> Result<()> {
-        let deleted = async { self.backend.delete(&id.parse()?, wait).await };
+        let deleted = async {
+            match self.defaults.ids.parse(id) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                id => self.backend.delete(&id?, wait).await,
+            }
+        };
         self.watched(Operation::Remove, id, deleted, |(), _| ()).await
     }
 
@@ -338,7 +345,7 @@ impl Provider {
     /// While the sandbox is suspended, every call on it fails with that reason, its idle time to live does not run,
     /// and its `ttl` continues.
     pub async fn suspend(&self, id: &str, force: bool) -> Result<()> {
-        let suspended = Box::pin(async { self.backend.suspend(&id.parse()?, force).await });
+        let suspended = Box::pin(async { self.backend.suspend(&self.defaults.ids.parse(id)?, force).await });
         self.watched(Operation::Suspend, id, suspended, |(), _| ()).await
     }
 
@@ -363,7 +370,7 @@ impl Provider {
         let id = request.id.as_deref().unwrap_or_default();
         let resumed = Box::pin(async {
             request.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
-            let made = self.backend.resume(&id.parse()?, request.policy.is_some()).await?;
+            let made = self.backend.resume(&self.defaults.ids.parse(id)?, request.policy.is_some()).await?;
             Box::pin(self.hand_out(made, &request)).await
         });
         self.watched(Operation::Resume, id, resumed, |_, _| ()).await
@@ -371,7 +378,7 @@ impl Provider {
 
     async fn give_time(&self, id: &str, ttl: Duration) -> Result<()> {
         check_time("ttl", Some(ttl))?;
-        let id: SandboxId = id.parse()?;
+        let id = self.defaults.ids.parse(id)?;
         let made = self.backend.attach(&id, OnLost::Error).await?.ok_or_else(|| not_found(&id))?;
         // The record is written first: a cleanup deletes a sandbox by its record, even if its guest would end later.
         self.record_ttl(&made.place, ttl).await?;
@@ -431,7 +438,7 @@ impl Provider {
     }
 }
 
-pub(crate) fn not_found(id: &SandboxId) -> Error {
+pub(crate) fn not_found(id: impl fmt::Display) -> Error {
     Error::new(
         ErrorKind::NotFound,
         format!("Sandbox not found: {id}."),

@@ -166,7 +166,7 @@ export class KubernetesSandbox extends Root {
 
   /**
    * Runs a command line in the sandbox's shell. The command is killed after `timeout` seconds, or when `signal` or the
-   * signal of the LangGraph run is aborted. Its exit code is then 124.
+   * signal of the LangGraph run is aborted. Its exit code is then 124, and its output ends with a line that says why.
    */
   async execute(command: string, options: AgentExecuteOptions = {}): Promise<ExecuteResponse> {
     const { signal: own, onOutput, ...run } = options;
@@ -183,9 +183,11 @@ export class KubernetesSandbox extends Root {
     { maxOutputBytes, ...options }: ExecuteOptions,
     onOutput: (chunk: OutputChunk) => void,
   ): Promise<ExecuteResponse> {
-    const collected = new native.Collected(maxOutputBytes);
+    let collected = new native.Collected(maxOutputBytes);
     try {
-      const timeout = options.timeout ?? (await this.native()).defaultSeconds ?? 0;
+      const { defaultSeconds, defaultOutputBytes } = await this.native();
+      const timeout = options.timeout ?? defaultSeconds ?? 0;
+      collected = new native.Collected(maxOutputBytes ?? defaultOutputBytes ?? undefined);
       const stream = this.#operations.stream(command, { ...options, timeout, combined: true });
       for await (const chunk of stream) {
         collected.add(chunk.data, chunk.missing);
@@ -193,7 +195,7 @@ export class KubernetesSandbox extends Root {
       }
       return collected.result(stream.exit?.exitCode ?? null, stream.exit?.timedOut ?? false, timeout);
     } catch (error) {
-      if (options.signal?.aborted) return native.cancelledCommand();
+      if (options.signal?.aborted) return collected.cancelled();
       if (!SandboxError.isInstance(error)) throw error;
       return { output: error.message, exitCode: null, truncated: false };
     }

@@ -46,7 +46,7 @@ class KubernetesProviderConfig:
     default_exec_timeout: int = 1800
     """Seconds after which a command is killed, for calls without a timeout of their own. 0: no timeout."""
     naming: str = field(default="sandpod", kw_only=True)
-    """Naming scheme for Pods, namespaces and labels: `sandpod` or `langchain-kubernetes`."""
+    """Naming scheme for Pods, namespaces and labels: `sandpod`, `langchain-kubernetes` or `langchain-kubernetes-js`."""
     label_prefix: str = "sandpod.dev/"
     """Prefix of users' labels in the cluster: a domain with a slash, or an empty text."""
     default_labels: dict[str, str] | None = None

@@ -96,7 +96,7 @@ impl Threads {
     pub fn state(&self, thread: &str) -> Option<ThreadState> {
         let handle = self.known(thread)?;
         let place = (!handle.sandbox.has_report()).then_some(handle.place);
-        Some(ThreadState { id: Some(handle.id.to_string()), place })
+        Some(ThreadState { id: Some(self.provider.config().show_id(&handle.id)), place })
     }
 
     /// Notes the sandbox and the place that a conversation's state names.
@@ -124,7 +124,7 @@ impl Threads {
     pub async fn acquire(&self, thread: &str, state: ThreadState) -> Result<SandboxHandle> {
         self.check(thread).await?;
         let mut state = state;
-        let named = state.id.clone().filter(|id| !id.is_empty() && *id != self.id_of(thread).as_str());
+        let named = state.id.clone().filter(|id| !id.is_empty() && !self.is_id_of(thread, id));
         if let Some(id) = named {
             match self.provider.get().await?.reconnect(&id).await {
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
@@ -239,6 +239,10 @@ impl Threads {
             idle_ttl: self.life.idle_ttl,
             ..SandboxRequest::default()
         }
+    }
+
+    fn is_id_of(&self, thread: &str, text: &str) -> bool {
+        self.provider.config().parse_id(text).is_ok_and(|id| id == self.id_of(thread))
     }
 
     fn own_id(&self, thread: &str) -> SandboxId {

@@ -47,7 +47,7 @@ options! {
         startup_timeout_seconds: u64 = 120,
         /// Seconds after which a command is killed, for calls without a timeout of their own. 0: no timeout.
         default_exec_timeout: u64 = 1800,
-        /// Naming scheme for a claim's labels and annotations: `sandpod` or `langchain-kubernetes`.
+        /// Naming scheme for a claim's labels and annotations: `sandpod`, `langchain-kubernetes` or `langchain-kubernetes-js`.
         naming: Naming = Naming::Sandpod,
         /// Prefix of users' labels in the cluster: a domain with a slash, or an empty text.
         label_prefix: String = text(OWN_DOMAIN),

@@ -9,20 +9,20 @@ use serde_json::{Map, Value};
 use super::{AgentSandboxConfig, Layer, RawConfig, refused};
 use crate::audit::AuditConfig;
 use crate::modes::ModeConfig;
+use crate::naming::{IdFormat, Namespaces};
 use crate::provider::Defaults;
 use crate::setup::SetupScript;
 use crate::{Naming, Provider, Result};
 
 macro_rules! shared {
-    ($($config:ty, $naming:expr, $working_dir:expr, $origin:expr, $check_settings:ident, $open:ident);+) => {$(
+    ($($config:ty, $ids:expr, $working_dir:expr, $origin:expr, $check_settings:ident, $open:ident);+) => {$(
         impl $config {
             /// Defaults of every sandbox. A request can override them.
             pub(crate) fn defaults(&self) -> Defaults {
                 let timeout = self.default_exec_timeout;
-                let naming: fn(&Self) -> Naming = $naming;
                 let working_dir: fn(&Self) -> Option<String> = $working_dir;
                 Defaults {
-                    naming: naming(self),
+                    ids: ModeConfig::id_format(self),
                     label_prefix: self.label_prefix.clone(),
                     labels: self.default_labels.clone(),
                     env: self.env.clone(),
@@ -88,6 +88,11 @@ macro_rules! shared {
                 [&self.namespace, origin(self)]
             }
 
+            fn id_format(&self) -> IdFormat {
+                let ids: fn(&Self) -> IdFormat = $ids;
+                ids(self)
+            }
+
             fn default_labels(&self) -> &BTreeMap<String, String> {
                 &self.default_labels
             }
@@ -102,13 +107,20 @@ macro_rules! shared {
 // Claims always have sandpod's own names, never those of the packages that sandpod replaces.
 shared!(
     AgentSandboxConfig,
-    |_| Naming::Sandpod,
+    |config| IdFormat { naming: Naming::Sandpod, namespaces: Namespaces::Shared(config.namespace.clone()) },
     |config| config.workdir.clone(),
     |config| config.template_name.as_deref().or(config.warm_pool_name.as_deref()).unwrap_or_default(),
     check_settings,
     agent_sandbox;
     RawConfig,
-    |config| config.naming,
+    |config| IdFormat {
+        naming: config.naming,
+        namespaces: if config.namespace_per_sandbox {
+            Namespaces::PerSandbox
+        } else {
+            Namespaces::Shared(config.namespace.clone())
+        },
+    },
     |config| Some(config.workdir.clone()),
     |config| &config.image,
     check,

@@ -15,6 +15,7 @@ use crate::guard::SandboxPolicy;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) name: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the tests render the documentation"))]
     pub(super) doc: &'static [&'static str],
     pub(super) form: Form,
     /// Whether the option can be unset.

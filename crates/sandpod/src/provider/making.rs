@@ -23,9 +23,12 @@ impl Provider {
     pub(super) async fn obtain(&self, request: SandboxRequest) -> Result<SandboxHandle> {
         let wanted = self.wanted(&request)?;
         request.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)?;
-        let id = request.id.as_deref().map(str::parse::<SandboxId>).transpose()?;
-        let Some(id) = id else {
-            return self.create(&self.new_id().await?, &request, &wanted).await;
+        let id = match request.id.as_deref().map(|id| self.defaults.ids.parse(id)) {
+            None => return self.create(&self.new_id().await?, &request, &wanted).await,
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound && !request.create => {
+                return self.create_other(request.id.as_deref().unwrap_or_default(), &request, &wanted).await;
+            }
+            Some(id) => id?,
         };
         let mut tries = 0;
         loop {
@@ -53,14 +56,24 @@ impl Provider {
         if let Some(made) = self.backend.attach(id, wanted.on_lost).await? {
             return Box::pin(self.hand_out(made, request)).await;
         }
+        self.create_other(id.as_str(), request, wanted).await
+    }
+
+    /// Creates a sandbox with another id than the requested one, of which there is none.
+    async fn create_other(
+        &self,
+        id: &str,
+        request: &SandboxRequest,
+        wanted: &CreateSpec,
+    ) -> Result<SandboxHandle> {
         let handle = self.create(&self.new_id().await?, request, wanted).await?;
-        handle.sandbox.report(Notice::NotFound { id: id.to_string() });
+        handle.sandbox.report(Notice::NotFound { id: id.to_owned() });
         Ok(handle)
     }
 
     /// Returns an unused id.
     async fn new_id(&self) -> Result<SandboxId> {
-        let (naming, end) = (self.defaults.naming, Instant::now() + self.backend.outage_limit());
+        let (naming, end) = (self.defaults.ids.naming, Instant::now() + self.backend.outage_limit());
         loop {
             let id = naming.random_id()?;
             if !naming.is_short() || outlast(end, || self.backend.find(&id)).await?.is_none() {

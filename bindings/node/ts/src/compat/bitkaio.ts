@@ -1,6 +1,6 @@
 /**
- * A drop-in replacement for `@bitkaio/langchain-kubernetes` with its names and defaults. Labels and annotations in the
- * cluster have the prefix of that package, `langchain-kubernetes.bitkaio.com/`.
+ * A drop-in replacement for `@bitkaio/langchain-kubernetes` with its names and defaults. Objects, labels and annotations
+ * in the cluster have the names of that package.
  *
  * @example
  * import { KubernetesProvider } from "sandpod/compat/bitkaio";
@@ -44,8 +44,23 @@ export {
 export type { AgentOptions, CleanupResult, GetOrCreateOptions, ProviderStats, WarmPoolStatus };
 export { KubernetesSandbox };
 
+/** The options of commands. */
+export interface ExecuteConfig {
+  /** The container in which commands run, which is always `sandbox`. */
+  container: string;
+  /** Timeout of commands in seconds. Default: that of `executeTimeoutMs`. */
+  timeoutSeconds: number;
+  /** Limit of kept output in bytes. Default: 1,000,000. */
+  outputLimitBytes: number;
+  /** Shell of commands. Commands of another shell than `/bin/sh`, the default, share no shell state. */
+  shell: string;
+}
+
 /** The options of a provider. */
-export type KubernetesProviderConfig = KubernetesProviderOptions;
+export interface KubernetesProviderConfig extends KubernetesProviderOptions {
+  execConfig?: Partial<ExecuteConfig>;
+}
+
 /** The options of a manager. */
 export type KubernetesSandboxManagerOptions = ManagerOptions;
 
@@ -71,9 +86,9 @@ const PHASES: Record<SandboxStatus, string> = {
 
 /** `KubernetesProvider` of this package with the object names of the other package. */
 export class KubernetesProvider extends Provider {
-  readonly #options: KubernetesProviderOptions;
+  readonly #options: KubernetesProviderConfig;
 
-  constructor(options: KubernetesProviderOptions = {}) {
+  constructor(options: KubernetesProviderConfig = {}) {
     super(optionsOf(options));
     this.#options = options;
   }
@@ -126,13 +141,17 @@ export class KubernetesProvider extends Provider {
 
 /** `KubernetesSandboxManager` of this package with the provider of this module. */
 export class KubernetesSandboxManager extends Manager {
+  constructor(providerOptions: KubernetesProviderConfig, options: KubernetesSandboxManagerOptions = {}) {
+    super(providerOptions, options);
+  }
+
   /** @internal */
-  protected override makeProvider(options: KubernetesProviderOptions): KubernetesProvider {
+  protected override makeProvider(options: KubernetesProviderConfig): KubernetesProvider {
     return new KubernetesProvider(options);
   }
 }
 
-function optionsOf(options: KubernetesProviderOptions): KubernetesProviderOptions {
+function optionsOf(options: KubernetesProviderConfig): KubernetesProviderConfig {
   // Local sandboxes have no objects with names and labels.
   if (options.mode === "local") return options;
   if ((options.mode ?? "agent-sandbox") === "agent-sandbox" && !options.routerUrl) {
@@ -141,7 +160,7 @@ function optionsOf(options: KubernetesProviderOptions): KubernetesProviderOption
   }
   return {
     labelPrefix: "langchain-kubernetes.bitkaio.com/",
-    naming: "langchain-kubernetes",
+    naming: "langchain-kubernetes-js",
     ...options,
     defaultLabels: { "managed-by": "langchain-kubernetes", ...options.defaultLabels },
   };

@@ -14,8 +14,9 @@ use crate::audit::AuditConfig;
 use crate::config::{OWN_DOMAIN, check_times, refused};
 use crate::guard::SandboxPolicy;
 use crate::modes::ModeConfig;
+use crate::naming::IdFormat;
 use crate::provider::Defaults;
-use crate::{Layer, Naming, Provider, RawConfig, Result, guest_binaries};
+use crate::{Layer, Provider, RawConfig, Result, guest_binaries};
 
 /// The network of a local sandbox.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -202,7 +203,7 @@ impl LocalConfig {
     pub(crate) fn defaults(&self) -> Defaults {
         let timeout = self.default_exec_timeout;
         Defaults {
-            naming: Naming::Sandpod,
+            ids: IdFormat::default(),
             label_prefix: OWN_DOMAIN.to_owned(),
             labels: self.default_labels.clone(),
             env: self.env.clone(),
@@ -247,6 +248,10 @@ impl ModeConfig for LocalConfig {
 
     fn origin(&self) -> [&str; 2] {
         ["", ""]
+    }
+
+    fn id_format(&self) -> IdFormat {
+        IdFormat::default()
     }
 
     fn default_labels(&self) -> &BTreeMap<String, String> {

@@ -366,10 +366,7 @@ impl SandboxNamespace {
         let uid = namespace.uid().filter(|_| ours).ok_or_else(|| {
             Error::of_case(
                 ErrorCase::NamespaceConflict,
-                format!(
-                    "The namespace '{}' exists, but it does not belong to this sandbox.",
-                    namespace.name_any()
-                ),
+                config.naming.namespace_conflict(&namespace.name_any()),
                 "Use another sandbox id, or delete the namespace if it is not needed.",
             )
         })?;
@@ -488,6 +485,10 @@ mod tests {
             assert_eq!(read(other).unwrap_err().kind(), ErrorKind::AlreadyExists);
         }
         assert_eq!(read(json!({})).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let of_npm = RawConfig { naming: Naming::LangchainKubernetesJs, ..config.clone() };
+        let foreign = serde_json::from_value(json!({ "metadata": { "name": "n", "uid": "1" } })).unwrap();
+        let error = SandboxNamespace::read(&foreign, &of_npm, &id).unwrap_err();
+        assert_eq!(error.message(), "Namespace \"n\" already exists but is not managed by DeepAgents.");
     }
 
     #[test]
@@ -525,13 +526,16 @@ mod tests {
         assert_eq!(metadata("sandpod"), json!({ "name": "sandpod", "labels": ours }));
         let theirs = metadata("langchain-kubernetes");
         assert_eq!(theirs["name"], "deepagents-quota");
+        assert_eq!(metadata("langchain-kubernetes-js")["name"], "deepagents-sandbox-quota");
         assert_eq!(theirs["labels"]["app.kubernetes.io/managed-by"], "deepagents");
         assert_eq!(theirs["labels"]["app.kubernetes.io/component"], "sandbox");
     }
 
     #[test]
     fn an_id_that_is_too_long_for_a_namespace_is_refused() {
-        for (naming, most) in [(Naming::Sandpod, 55), (Naming::LangchainKubernetes, 52)] {
+        let most =
+            [(Naming::Sandpod, 55), (Naming::LangchainKubernetes, 52), (Naming::LangchainKubernetesJs, 44)];
+        for (naming, most) in most {
             assert_eq!(name_of(naming, &"a".repeat(most).parse().unwrap()).unwrap().len(), 63);
             let error = name_of(naming, &"a".repeat(most + 1).parse().unwrap()).unwrap_err();
             let text = error.to_string();

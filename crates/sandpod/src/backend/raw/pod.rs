@@ -122,6 +122,8 @@ fn metadata(config: &RawConfig) -> Value {
     if config.block_network {
         labels.insert(NETWORK_LABEL.0, NETWORK_LABEL.1);
     }
+    let of_naming = config.naming.pod_annotations(config.pod_ttl_seconds);
+    annotations.extend(of_naming.iter().map(|(key, value)| (*key, value.as_str())));
     annotations.extend(config.extra_annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())));
     json!({ "metadata": { "labels": labels, "annotations": annotations } })
 }
