@@ -3,6 +3,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
+    globalSetup: ["test/sandboxes-left.ts"],
     pool: "forks",
     // They wait more than they work.
     maxWorkers: 8,

@@ -17,9 +17,17 @@ export const HAS_CLUSTER = ADMIN !== undefined;
 const GUEST_TOKEN = "what opens guests over the network";
 const ROLES = fileURLToPath(new URL("../../../deploy/rbac/", import.meta.url));
 
+/** The parts of objects that tests read. */
+export interface KubernetesObject {
+  metadata: { name: string; labels?: Record<string, string>; annotations?: Record<string, string> };
+  spec: Record<string, unknown>;
+}
+
 /** A namespace that is made for the tests of one file. */
 export class Namespace {
   readonly name: string;
+  /** Objects that deleting the namespace leaves. */
+  readonly #clusterWide: string[] = [];
   readonly #directory = mkdtempSync(join(tmpdir(), "sandpod-cluster-"));
 
   constructor(purpose: string) {
@@ -44,6 +52,7 @@ export class Namespace {
     const names = left
       .filter(({ metadata }) => metadata.deletionTimestamp === undefined)
       .map(({ metadata }) => metadata.name);
+    if (this.#clusterWide.length > 0) this.kubectl(["delete", ...this.#clusterWide]);
     await promisify(execFile)("kubectl", [`--kubeconfig=${ADMIN}`, "delete", "namespace", this.name, "--wait=false"]);
     if (names.length > 0) throw new Error(`left behind: ${names}`);
   }
@@ -80,6 +89,20 @@ export class Namespace {
     return options;
   }
 
+  /** Options of raw mode for sandboxes with a namespace each, by an account with that role. */
+  namespacePerSandbox(): KubernetesProviderOptions {
+    return {
+      ...this.raw(),
+      kubeconfigPath: this.#account("raw-namespaces"),
+      namespacePerSandbox: true,
+    };
+  }
+
+  /** An object of the cluster. */
+  get<T = KubernetesObject>(kind: string, name: string, namespace = this.name): T {
+    return JSON.parse(this.kubectl(["get", kind, name, `--namespace=${namespace}`, "--output=json"]));
+  }
+
   /** Options of agent-sandbox mode, for a template with the guest in it. */
   async agentSandbox(): Promise<KubernetesProviderOptions> {
     const raw = new KubernetesProvider(this.raw());
@@ -111,7 +134,11 @@ export class Namespace {
   /** Applies the role of a mode, and writes the kubeconfig of its account. */
   #account(mode: string): string {
     const role = readFileSync(join(ROLES, `${mode}.yaml`), "utf8").replaceAll("NAMESPACE", this.name);
-    this.kubectl(["apply", "--filename=-"], role);
+    // Objects of the cluster get a name of their own, because tests share the cluster.
+    const own = role.replace(/(kind: Cluster\w+\n(?:metadata:\n)? *name: )(\S+)/g, `$1$2-${this.name}`);
+    this.kubectl(["apply", "--filename=-"], own);
+    const clusterWide = [...own.matchAll(/^kind: (ClusterRole|ClusterRoleBinding)\nmetadata:\n {2}name: (\S+)/gm)];
+    this.#clusterWide.push(...clusterWide.map(([, kind, name]) => `${kind}/${name}`));
     const token = this.kubectl(["create", "token", `sandpod-${mode}`, "--duration=2h"]).trim();
     const view = ["config", "view", "--raw", "--minify", "--flatten", "--output=json"];
     const [{ cluster }] = JSON.parse(this.kubectl(view)).clusters;

@@ -1,13 +1,20 @@
 /**
- * Every code block of the document of `@bitkaio/langchain-kubernetes`, on a cluster. The differences from the document are the
- * import, the model, which is scripted, and `place`: where the cluster is and which small image it has.
+ * Every code block of the document of `@bitkaio/langchain-kubernetes`, on a cluster, in the order of the document. The
+ * differences from the document are the import, the model, which is scripted, and `raw` and `claims`: where the cluster is
+ * and which small image it has.
+ *
+ * Other tests have the blocks that are no TypeScript: `langgraph dev` and its client are in examples/langgraph, the
+ * template is that of `Namespace.agentSandbox` and of crates/sandpod/tests/cluster/agent_sandbox, the roles are those of
+ * deploy/rbac, which `Namespace` applies, and variables.test.ts has the integration tests.
  */
 
+import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tool } from "@langchain/core/tools";
 import { MemorySaver } from "@langchain/langgraph";
 import { createDeepAgent } from "deepagents";
+import express from "express";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   KubernetesProvider,
@@ -20,7 +27,23 @@ import {
   TemplateNotFoundError,
 } from "../dist/esm/compat/bitkaio.js";
 import { HAS_CLUSTER, Namespace } from "./cluster.js";
-import { execute, ObedientModel, ScriptedModel } from "./scripted.js";
+import { execute, ObedientModel, ScriptedModel, toolCalls, toolResults } from "./scripted.js";
+
+/** The interfaces of the document. */
+interface DocumentedInfo {
+  id: string;
+  namespace: string;
+  labels?: Record<string, string>;
+  annotations?: Record<string, string>;
+  createdAt?: string;
+  phase?: string;
+  status?: string;
+}
+
+interface DocumentedPage {
+  sandboxes: DocumentedInfo[];
+  cursor?: string;
+}
 
 const ROUTER = "http://sandbox-router-svc.default.svc.cluster.local:8080";
 
@@ -99,26 +122,47 @@ describe.skipIf(!HAS_CLUSTER)("the document", () => {
       checkpointer: new MemorySaver(),
       systemPrompt: "You are a data analyst. Always save outputs to /workspace/output/.",
     });
-    const server = createServer(async (request, response) => {
-      let body = "";
-      for await (const chunk of request) body += chunk;
+    const app = express();
+    app.use(express.json());
+    app.post("/chat/:threadId", async (req, res) => {
       const result = await agent.invoke(
-        { messages: [{ role: "user", content: JSON.parse(body).message }] },
-        { configurable: { thread_id: request.url?.split("/").at(-1) } },
+        { messages: [{ role: "user", content: req.body.message }] },
+        { configurable: { thread_id: req.params.threadId } },
       );
-      response.end(JSON.stringify({ reply: result.messages.at(-1)?.content }));
-    }).listen(0);
+      res.json({ reply: result.messages.at(-1)?.content });
+    });
+    const server = app.listen(0);
     await once(server, "listening");
     const { port } = server.address() as AddressInfo;
     const chat = async (thread: string, message: string) => {
       const body = JSON.stringify({ message });
-      const answer = await fetch(`http://localhost:${port}/chat/${thread}`, { method: "POST", body });
+      const answer = await fetch(`http://localhost:${port}/chat/${thread}`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body,
+      });
       return ((await answer.json()) as { reply: string }).reply;
     };
     await chat("1", "echo text > kept");
     expect(await chat("1", "cat kept")).toContain("text");
     expect(await chat("2", "cat kept")).toContain("failed");
     server.close();
+    await manager.shutdown();
+  });
+
+  test("custom systemPrompt and tools", async () => {
+    const manager = new KubernetesSandboxManager({ mode: "raw", ...raw });
+    const myCustomTool = tool(() => "from the tool", { name: "custom", description: "A tool of the user" });
+    const llm = new ScriptedModel(toolCalls(["custom", {}]), execute("pwd"), "done");
+    const agent = await manager.createAgent(llm, {
+      checkpointer: new MemorySaver(),
+      systemPrompt: "You are a data analyst. Always save outputs to /workspace/output/.",
+      tools: [myCustomTool],
+    });
+    const messages = [{ role: "user", content: "work" }];
+    const state = await agent.invoke({ messages }, { configurable: { thread_id: "custom" } });
+    expect(toolResults(state as never)).toEqual(["from the tool", expect.stringContaining("/workspace")]);
+    expect(JSON.stringify(llm.asked[0])).toContain("You are a data analyst.");
     await manager.shutdown();
   });
 
@@ -133,7 +177,8 @@ describe.skipIf(!HAS_CLUSTER)("the document", () => {
     });
     expect(sandbox.id).toBe(made.id);
     const other = await provider.getOrCreate({ labels: { customer: "acme" }, ttlSeconds: 3600 });
-    const { sandboxes, cursor } = await provider.list();
+    const page: DocumentedPage = await provider.list();
+    const { sandboxes, cursor } = page;
     expect(sandboxes.map(({ id }) => id).sort()).toEqual([sandbox.id, other.id].sort());
     expect(sandboxes.map(({ phase }) => phase)).toEqual(["Running", "Running"]);
     const { sandboxes: running } = await provider.list({ status: "running" });
@@ -142,9 +187,11 @@ describe.skipIf(!HAS_CLUSTER)("the document", () => {
     expect(labelled).toMatchObject([{ id: other.id, namespace: namespace.name }]);
     expect(Date.parse(labelled[0]?.createdAt ?? "")).not.toBeNaN();
     expect((await provider.list({ cursor })).sandboxes).toHaveLength(2);
-    expect(await provider.cleanup()).toEqual({ deleted: [], kept: 2 });
+    const cleaned: { deleted: string[]; kept: number } = await provider.cleanup();
+    expect(cleaned).toEqual({ deleted: [], kept: 2 });
     expect(await provider.cleanup(300)).toEqual({ deleted: [], kept: 2 });
-    expect(await provider.poolStatus()).toMatchObject({ available: 0, target: 0 });
+    const status: { available: number; active: number; total: number; target: number } = await provider.poolStatus();
+    expect(status).toMatchObject({ available: 0, target: 0 });
     await provider.delete(sandbox.id);
     await provider.delete(sandbox.id);
     await provider.delete(other.id);
@@ -167,6 +214,58 @@ describe.skipIf(!HAS_CLUSTER)("the document", () => {
     await provider.close();
     namespace.kubectl(["delete", "pods", "--all", "--wait=false"]);
     namespace.kubectl(["delete", "leases", "--all", "--wait=false"]);
+  });
+
+  test("warm pool in agent-sandbox mode", async () => {
+    const pool = {
+      apiVersion: "extensions.agents.x-k8s.io/v1beta1",
+      kind: "SandboxWarmPool",
+      metadata: { name: "python-pool" },
+      spec: { replicas: 1, sandboxTemplateRef: { name: "python" } },
+    };
+    namespace.kubectl(["apply", "--filename=-"], JSON.stringify(pool));
+    const provider = new KubernetesProvider({
+      mode: "agent-sandbox",
+      routerUrl: ROUTER,
+      templateName: "python-sandbox-template",
+      warmPoolName: "python-pool",
+      ...claims,
+    });
+    await expect.poll(() => provider.poolStatus(), { timeout: 60_000 }).toMatchObject({ available: 1, target: 1 });
+    const sandbox = await provider.getOrCreate();
+    expect((await sandbox.execute("echo from the pool")).output).toBe("from the pool\n");
+    await provider.delete(sandbox.id);
+    namespace.kubectl(["delete", "sandboxwarmpool", "python-pool"]);
+    const pods = () => namespace.kubectl(["get", "pods", "--output=name"]);
+    await expect.poll(pods, { timeout: 60_000 }).toBe("");
+  });
+
+  test("local development with kubectl proxy", async () => {
+    const { kubeconfigPath, ...others } = claims;
+    const proxy = spawn("kubectl", [`--kubeconfig=${kubeconfigPath}`, "proxy", "--port=0"]);
+    try {
+      const [line] = (await once(proxy.stdout, "data")) as [Buffer];
+      const port = String(line).match(/:(\d+)/)?.[1];
+      const provider = new KubernetesProvider({ ...others, kubeApiUrl: `http://localhost:${port}` });
+      const sandbox = await provider.getOrCreate();
+      expect((await sandbox.execute("echo by the proxy")).output).toBe("by the proxy\n");
+      await provider.delete(sandbox.id);
+    } finally {
+      proxy.kill();
+    }
+  });
+
+  test("raw mode: setup", async () => {
+    const provider = new KubernetesProvider({
+      mode: "raw",
+      namespace: "deepagents-sandboxes",
+      image: "python:3.12-slim",
+      blockNetwork: true,
+      ...raw,
+    });
+    const sandbox = await provider.getOrCreate();
+    expect((await sandbox.execute("pwd")).output).toBe("/workspace\n");
+    await provider.delete(sandbox.id);
   });
 
   test("error handling", async () => {

@@ -2,8 +2,9 @@
 
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { describe, expect, test } from "vitest";
-import { KubernetesProvider } from "../dist/esm/index.js";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { KubernetesProvider, KubernetesSandbox } from "../dist/esm/index.js";
+import { HAS_CLUSTER, Namespace } from "./cluster.js";
 
 const PACKAGE = new URL("../dist/esm/index.js", import.meta.url).href;
 
@@ -24,9 +25,32 @@ function run(script: string, limit = 30_000): Promise<Ended> {
   });
 }
 
-const CREATE = 'const sandbox = await sandpod.Sandbox.create({ mode: "local" });';
+const LABELS = { test: `process-${process.pid}` };
+const CREATE = `const sandbox = await sandpod.Sandbox.create({ mode: "local", labels: ${JSON.stringify(LABELS)} });`;
+
+describe.skipIf(!HAS_CLUSTER)("a process with a Pod", () => {
+  const namespace = new Namespace("process");
+
+  beforeAll(() => namespace.create());
+  afterAll(async () => namespace.delete());
+
+  test("O20: ends by itself after it used a sandbox", async () => {
+    const { code, stdout, stderr } = await run(
+      `const provider = new sandpod.KubernetesProvider(${JSON.stringify(namespace.raw())});
+       const sandbox = await provider.getOrCreate();
+       for (let i = 0; i < 5; i++) await sandbox.execute("true");
+       await provider.delete(sandbox.id);
+       const end = performance.now();
+       process.on("exit", () => console.log(performance.now() - end < 5000));`,
+      120_000,
+    );
+    expect([code, stdout, stderr]).toEqual([0, "true\n", ""]);
+  }, 150_000);
+});
 
 describe("a process", () => {
+  afterAll(() => KubernetesSandbox.deleteAll(LABELS, { mode: "local" }));
+
   test("ends by itself with an open sandbox that is idle", async () => {
     const { code, stdout, stderr } = await run(
       `${CREATE} for (let i = 0; i < 5; i++) await sandbox.execute("true"); console.log(sandbox.id);
@@ -36,16 +60,12 @@ describe("a process", () => {
     );
     expect([code, stderr]).toEqual([0, ""]);
     expect(stdout).toMatch(/^sp-\w+\ntrue\n$/);
-    await run(
-      `await new sandpod.KubernetesProvider({ mode: "local" }).delete(${JSON.stringify(stdout.split("\n")[0])});`,
-    );
   });
 
   test("ends at once by process.exit with a command under way", async () => {
     const begun = Date.now();
     const { code, stderr } = await run(
-      `const sandbox = await sandpod.Sandbox.create({ mode: "local" });
-       sandbox.execute("sleep 60").catch(() => {}); setTimeout(() => process.exit(7), 300);
+      `${CREATE} sandbox.execute("sleep 60").catch(() => {}); setTimeout(() => process.exit(7), 300);
        await new Promise(() => {});`,
     );
     expect([code, stderr]).toEqual([7, ""]);
@@ -118,8 +138,8 @@ describe("a process", () => {
   });
 
   test("ends by Ctrl-C", async () => {
-    const source = `import { Sandbox } from ${JSON.stringify(PACKAGE)};
-      const sandbox = await Sandbox.create({ mode: "local" });
+    const source = `import * as sandpod from ${JSON.stringify(PACKAGE)};
+      ${CREATE}
       console.log("begun"); await sandbox.execute("sleep 60");`;
     const child = spawn(process.execPath, ["--input-type=module", "--eval", source], {
       stdio: ["ignore", "pipe", "inherit"],
