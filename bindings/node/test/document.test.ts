@@ -3,7 +3,7 @@
  * differences from the document are the import, the model, which is scripted, and `raw` and `claims`: where the cluster is
  * and which small image it has.
  *
- * Other tests have the blocks that are no TypeScript: `langgraph dev` and its client are in examples/langgraph, the
+ * Other tests have the blocks that are no TypeScript: `langgraph dev` and its client are in examples/langgraph-dev, the
  * template is that of `Namespace.agentSandbox` and of crates/sandpod/tests/cluster/agent_sandbox, the roles are those of
  * deploy/rbac, which `Namespace` applies, and variables.test.ts has the integration tests.
  */
