@@ -26,5 +26,5 @@ console.log(results.every(({ output }, i) => output.includes(String(i))));
 
 await backend.close();
 console.log((await provider.reconnect(backend.id).catch((error) => error)).name);
-const left = await Sandbox.create({ mode: "local", ttlSeconds: 60 });
+const left = await Sandbox.create({ mode: "local", ttlSeconds: 60, labels: { test: "smoke" } });
 console.log((await left.execute("echo open")).output.trim());
