@@ -68,7 +68,7 @@ pub(crate) fn read(
     Ok((config, exec))
 }
 
-/// Removes the options whose fields `podTemplateOverrides` replaces. What sandpod itself adds to these fields stays.
+/// Removes the options whose fields `podTemplateOverrides` replaces. The parts that sandpod itself adds to these fields stay.
 fn replace_overridden(options: &mut Map<String, Value>) {
     let overrides = options.get("podTemplateOverrides").and_then(Value::as_object);
     let fields: Vec<_> = overrides.into_iter().flat_map(Map::keys).cloned().collect();
