@@ -85,10 +85,49 @@ impl std::fmt::Display for Right {
     }
 }
 
+/// Names of all checks. A name that ends with `: ` is followed by a resource or a connection mode.
+pub const CHECKS: &[&str] = &[
+    "configuration",
+    "API server",
+    "Kubernetes",
+    "clock",
+    "rights: ",
+    "admission",
+    "quota",
+    "nodes",
+    "agent-sandbox",
+    "controller",
+    "template",
+    "template's guest",
+    "writable places",
+    "warm pool",
+    "router",
+    "connection mode: ",
+    "guest token",
+    "guest program",
+    "sandbox",
+    "guest",
+    "network policy",
+    "isolation",
+    "user namespaces",
+    "AppArmor",
+    "cgroups",
+    "Landlock",
+    "seccomp",
+];
+
+/// Returns the name of a check, which is one of [`CHECKS`].
+fn named(check: impl Into<String>) -> String {
+    let name = check.into();
+    let is_known = |known: &str| name == known || (known.ends_with(": ") && name.starts_with(known));
+    debug_assert!(CHECKS.iter().any(|known| is_known(known)), "`{name}` is not one of CHECKS");
+    name
+}
+
 impl Finding {
     fn good(check: impl Into<String>, found: impl Into<String>) -> Self {
         Self {
-            check: check.into(),
+            check: named(check),
             verdict: Verdict::Good,
             found: found.into(),
             fix: None,
@@ -98,7 +137,7 @@ impl Finding {
 
     fn unsure(check: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
-            check: check.into(),
+            check: named(check),
             verdict: Verdict::Unsure,
             found: found.into(),
             fix: Some(fix.into()),
@@ -108,7 +147,7 @@ impl Finding {
 
     fn bad(check: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
-            check: check.into(),
+            check: named(check),
             verdict: Verdict::Bad,
             found: found.into(),
             fix: Some(fix.into()),
@@ -138,4 +177,19 @@ fn fix(finding: Finding) -> String {
 fn next(finding: Finding) -> String {
     assert_eq!(finding.verdict, Verdict::Unsure, "{finding:?}");
     finding.fix.expect("an unsure finding has a next step")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CHECKS;
+
+    #[test]
+    fn the_document_has_a_row_for_each_check() {
+        const PAGE: &str = include_str!("../../../docs/troubleshooting.md");
+        let (_, table) = PAGE.split_once("## Checks of `sandpod doctor`").unwrap();
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+        let listed: Vec<String> =
+            rows.map(|(name, _)| name.replace("RESOURCE", "").replace("MODE", "")).collect();
+        assert_eq!(listed, CHECKS);
+    }
 }
