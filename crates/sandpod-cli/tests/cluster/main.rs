@@ -8,6 +8,9 @@ mod chart;
 mod connection_modes;
 mod doctor;
 mod doctor_agent_sandbox;
+#[path = "../support/document.rs"]
+mod document;
+mod documents;
 mod life;
 mod manifests;
 #[path = "../support/pty.rs"]

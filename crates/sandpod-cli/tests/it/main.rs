@@ -5,6 +5,10 @@
 mod configuration;
 mod copies;
 mod doctor;
+#[path = "../support/document.rs"]
+mod document;
+mod documents;
+mod examples;
 mod isolation;
 mod machine;
 mod names;

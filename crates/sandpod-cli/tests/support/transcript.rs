@@ -2,10 +2,14 @@
 //! output, stdout and stderr together, and the exit code unless it is 0.
 //!
 //! Timestamps, durations, random names and column widths are not compared. `SANDPOD_UPDATE=1` records the actual output.
+//! A comment `<!-- cluster -->` or `<!-- not run: REASON -->` above a block excludes it; [`Stage::only_blocks_for_a_cluster`]
+//! plays the blocks with the first one instead of all others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::document::note;
 
 /// The environment of a transcript: a home directory and variables.
 pub(crate) struct Stage {
@@ -13,6 +17,8 @@ pub(crate) struct Stage {
     variables: Vec<(String, String)>,
     /// Texts of this run, and their replacements in transcripts.
     names: Vec<(String, String)>,
+    /// The comment above the blocks that are played.
+    played: &'static str,
 }
 
 impl Stage {
@@ -24,7 +30,7 @@ impl Stage {
         let variables =
             vec![("PATH".to_owned(), path), ("HOME".to_owned(), dir.path().display().to_string())];
         let home = dir.path().display().to_string();
-        Self { dir, variables, names: Vec::new() }.naming(&home, "~")
+        Self { dir, variables, names: Vec::new(), played: "" }.naming(&home, "~")
     }
 
     /// Adds a variable.
@@ -36,6 +42,12 @@ impl Stage {
     /// Replaces a text of this run in transcripts.
     pub(crate) fn naming(mut self, text: &str, name: &str) -> Self {
         self.names.push((text.to_owned(), name.to_owned()));
+        self
+    }
+
+    /// Plays the blocks below a comment `<!-- cluster -->`, instead of those without a comment.
+    pub(crate) fn only_blocks_for_a_cluster(mut self) -> Self {
+        self.played = "cluster";
         self
     }
 
@@ -93,9 +105,11 @@ impl Stage {
     fn replay(&self, transcript: &str) -> String {
         let mut replayed = String::new();
         let mut lines = transcript.lines().peekable();
-        let mut console = false;
+        let (mut console, mut above) = (false, "");
         while let Some(line) = lines.next() {
-            console = if console { line != "```" } else { line == "```console" };
+            console =
+                if console { line != "```" } else { line == "```console" && note(above) == self.played };
+            above = line;
             replayed.push_str(line);
             replayed.push('\n');
             let Some(typed) = line.strip_prefix("$ ").filter(|_| console) else { continue };
