@@ -15,7 +15,7 @@ async fn console_blocks_for_a_cluster_show_what_the_command_prints() {
         let has_one = |block: &Block| block.language == "console" && block.is_for_a_cluster();
         if blocks(&page).iter().any(has_one) {
             let mut cluster = Cluster::new().await;
-            cluster.stage = cluster.stage.only_blocks_for_a_cluster();
+            cluster.stage.played = "cluster";
             cluster.stage.play(&root().join(&page));
             cluster.finish().await;
         }

@@ -53,11 +53,12 @@ pub(crate) fn blocks(page: &Path) -> Vec<Block> {
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
         if let Some(language) = line.strip_prefix("```") {
-            let code = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
+            let code: Vec<&str> =
+                lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
             blocks.push(Block {
                 place: format!("{}:{}", page.display(), number + 1),
                 language: language.to_owned(),
-                code: code.map(|line| format!("{line}\n")).collect(),
+                code: code.join("\n") + "\n",
                 note: note(above).to_owned(),
             });
             above = "";

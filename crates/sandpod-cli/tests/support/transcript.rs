@@ -2,8 +2,7 @@
 //! output, stdout and stderr together, and the exit code unless it is 0.
 //!
 //! Timestamps, durations, random names and column widths are not compared. `SANDPOD_UPDATE=1` records the actual output.
-//! A comment `<!-- cluster -->` or `<!-- not run: REASON -->` above a block excludes it; [`Stage::only_blocks_for_a_cluster`]
-//! plays the blocks with the first one instead of all others.
+//! A comment such as `<!-- cluster -->` or `<!-- not run: REASON -->` above a block excludes it, unless it is [`Stage::played`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +16,8 @@ pub(crate) struct Stage {
     variables: Vec<(String, String)>,
     /// Texts of this run, and their replacements in transcripts.
     names: Vec<(String, String)>,
-    /// The comment above the blocks that are played.
-    played: &'static str,
+    /// The comment above the blocks that are played, such as `cluster`. Empty: the blocks without a comment.
+    pub(crate) played: &'static str,
 }
 
 impl Stage {
@@ -42,12 +41,6 @@ impl Stage {
     /// Replaces a text of this run in transcripts.
     pub(crate) fn naming(mut self, text: &str, name: &str) -> Self {
         self.names.push((text.to_owned(), name.to_owned()));
-        self
-    }
-
-    /// Plays the blocks below a comment `<!-- cluster -->`, instead of those without a comment.
-    pub(crate) fn only_blocks_for_a_cluster(mut self) -> Self {
-        self.played = "cluster";
         self
     }
 
