@@ -166,7 +166,7 @@ export class KubernetesSandbox extends Root {
 
   /**
    * Runs a command line in the sandbox's shell. The command is killed after `timeout` seconds, or when `signal` or the
-   * signal of the LangGraph run is aborted. Its exit code is then 124, and its output ends with a line that says why.
+   * signal of the LangGraph run is aborted. Its exit code is then 124, and its output ends with a line that has the reason.
    */
   async execute(command: string, options: AgentExecuteOptions = {}): Promise<ExecuteResponse> {
     const { signal: own, onOutput, ...run } = options;
