@@ -1,4 +1,4 @@
-//! A peer that runs beside us: a Python program that executes one step for each line of stdin and prints its duration.
+//! A peer that runs beside us: a program that executes one step for each line of stdin and prints its duration.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -41,11 +41,14 @@ pub fn script(name: &str) -> PathBuf {
 }
 
 impl Peer {
-    /// Starts the program.
+    /// Starts a Python program of `bench/peers`.
     pub fn start(script_name: &str, arguments: &[&str]) -> Result<Self> {
-        let mut child = python()
-            .arg(script(script_name))
-            .args(arguments)
+        Self::of(python().arg(script(script_name)).args(arguments))
+    }
+
+    /// Starts a program.
+    pub fn of(program: &mut Command) -> Result<Self> {
+        let mut child = program
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
