@@ -114,6 +114,7 @@ pub const CHECKS: &[&str] = &[
     "cgroups",
     "Landlock",
     "seccomp",
+    "container",
 ];
 
 /// Returns the name of a check, which is one of [`CHECKS`].
