@@ -1,0 +1,146 @@
+//! Kubernetes users: the API server checks their token and their right to a sandbox.
+//!
+//! A caller needs the verb `create` on the subresource `proxy` of the `Sandbox`, as `pods/proxy` and `services/proxy`
+//! need theirs. Answers are cached for seconds, so that a request costs no call to the API server, and many requests that
+//! arrive together cost one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::future::Cache;
+use ring::digest::{SHA256, digest};
+use sandpod_kube::k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use sandpod_kube::k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use sandpod_kube::kube::api::{Api, PostParams};
+use sandpod_kube::kube::{Client, Error};
+
+use super::Caller;
+use crate::refusal::Refusal;
+use crate::target::Target;
+
+/// How long an answer counts. A revoked right or token ends so late at most.
+const LIFETIME: Duration = Duration::from_secs(10);
+const MAX_ANSWERS: u64 = 10_000;
+/// How long a review may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A user, as the API server names it.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct User {
+    /// The user name.
+    pub name: String,
+    /// The UID, if the API server has one.
+    pub uid: Option<String>,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// Further attributes.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl From<UserInfo> for User {
+    fn from(info: UserInfo) -> Self {
+        Self {
+            name: info.username.unwrap_or_default(),
+            uid: info.uid,
+            groups: info.groups.unwrap_or_default(),
+            extra: info.extra.unwrap_or_default(),
+        }
+    }
+}
+
+type TokenHash = [u8; 32];
+type Right = (User, String, String);
+
+/// Reviews by the API server, and their recent answers.
+#[derive(Clone)]
+pub struct Reviews {
+    client: Client,
+    audiences: Arc<[String]>,
+    users: Cache<TokenHash, Option<User>>,
+    rights: Cache<Right, bool>,
+}
+
+impl Reviews {
+    /// Reviews through `client`. With `audiences`, a token must be for one of them.
+    #[must_use]
+    pub fn new(client: Client, audiences: Vec<String>) -> Self {
+        let users = Cache::builder().max_capacity(MAX_ANSWERS).time_to_live(LIFETIME).build();
+        let rights = Cache::builder().max_capacity(MAX_ANSWERS).time_to_live(LIFETIME).build();
+        Self { client, audiences: audiences.into(), users, rights }
+    }
+
+    /// The user of a token.
+    pub(super) async fn user_of(&self, token: &str) -> Result<User, Refusal> {
+        // The token itself stays out of memory that lives longer than the request.
+        let hash: TokenHash = digest(&SHA256, token.as_bytes()).as_ref().try_into().unwrap_or_default();
+        let user = self.users.try_get_with(hash, self.review_token(token)).await;
+        user.map_err(|error| unavailable(&error))?.ok_or_else(Refusal::unauthenticated)
+    }
+
+    /// Admits a user who may use the sandbox.
+    pub(super) async fn admit(&self, user: &User, target: &Target) -> Result<Caller, Refusal> {
+        let right = (user.clone(), target.namespace.clone(), target.id.clone());
+        let is_allowed = self.rights.try_get_with(right, self.review_access(user, target)).await;
+        if is_allowed.map_err(|error| unavailable(&error))? {
+            Ok(Caller::User(user.name.clone()))
+        } else {
+            Err(Refusal::forbidden())
+        }
+    }
+
+    async fn review_token(&self, token: &str) -> Result<Option<User>, String> {
+        let audiences = (!self.audiences.is_empty()).then(|| self.audiences.to_vec());
+        let spec = TokenReviewSpec { token: token.to_owned(), audiences };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let api: Api<TokenReview> = Api::all(self.client.clone());
+        let status = within(api.create(&PostParams::default(), &review)).await?.status.unwrap_or_default();
+        if status.authenticated != Some(true) {
+            return Ok(None);
+        }
+        // An API server without support for audiences ignores the request for one.
+        let is_for_us = self.audiences.is_empty()
+            || status.audiences.unwrap_or_default().iter().any(|audience| self.audiences.contains(audience));
+        Ok(status.user.filter(|_| is_for_us).map(User::from))
+    }
+
+    async fn review_access(&self, user: &User, target: &Target) -> Result<bool, String> {
+        let resource = ResourceAttributes {
+            group: Some("agents.x-k8s.io".to_owned()),
+            resource: Some("sandboxes".to_owned()),
+            subresource: Some("proxy".to_owned()),
+            verb: Some("create".to_owned()),
+            namespace: Some(target.namespace.clone()),
+            name: Some(target.id.clone()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: Some(user.name.clone()),
+            uid: user.uid.clone(),
+            groups: Some(user.groups.clone()),
+            extra: Some(user.extra.clone()),
+            resource_attributes: Some(resource),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let status = within(api.create(&PostParams::default(), &review)).await?.status;
+        Ok(status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+    }
+}
+
+async fn within<T>(review: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+    match tokio::time::timeout(LIMIT, review).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+    }
+}
+
+/// Nobody is admitted while the API server cannot be asked.
+fn unavailable(error: &str) -> Refusal {
+    tracing::warn!(error, "the API server did not review a request");
+    Refusal::unavailable("The API server cannot check the credential at the moment.")
+}

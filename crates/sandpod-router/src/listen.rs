@@ -1,0 +1,139 @@
+//! Accepts connections, and lets requests in flight end when the router stops.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::headers::Origin;
+use crate::proxy::Router;
+use crate::tls::{Tls, user_of};
+
+/// How long a client may take to send the head of a request, or to finish a handshake.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_HEAD_BYTES: u32 = 64 << 10;
+const HTTP2_KEEPALIVE: Duration = Duration::from_secs(30);
+/// A pause after a failed accept: the process may have too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A front door.
+pub struct Listener {
+    router: Router,
+    socket: TcpListener,
+    tls: Option<Arc<Tls>>,
+    connections: Arc<Semaphore>,
+}
+
+impl Listener {
+    /// Binds `address`. At most `max_connections` are open at once; more wait to be accepted.
+    pub async fn bind(
+        router: Router,
+        address: SocketAddr,
+        tls: Option<Arc<Tls>>,
+        max_connections: usize,
+    ) -> std::io::Result<Self> {
+        let socket = TcpListener::bind(address).await?;
+        Ok(Self { router, socket, tls, connections: Arc::new(Semaphore::new(max_connections)) })
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Accepts connections until `stop` is cancelled, then returns when all requests have ended.
+    pub async fn serve(self, stop: CancellationToken) {
+        let graceful = GracefulShutdown::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.accept() => accepted,
+                () = stop.cancelled() => break,
+            };
+            let (stream, peer, permit) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            let (router, tls, watcher) = (self.router.clone(), self.tls.clone(), graceful.watcher());
+            tokio::spawn(async move {
+                serve_connection(router, stream, peer, tls, watcher).await;
+                drop(permit);
+            });
+        }
+        drop(self.socket);
+        graceful.shutdown().await;
+    }
+
+    async fn accept(&self) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+        // The semaphore is never closed.
+        let permit = self.connections.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+        let (stream, peer) = self.socket.accept().await?;
+        stream.set_nodelay(true)?;
+        Ok((stream, peer, permit))
+    }
+}
+
+async fn serve_connection(
+    router: Router,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<Tls>>,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let address = peer.ip();
+    let Some(tls) = tls else {
+        return serve_stream(router, stream, Origin { address, is_tls: false }, None, watcher).await;
+    };
+    let handshake = TlsAcceptor::from(tls.config()).accept(stream);
+    let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, handshake).await else { return };
+    let certificates = stream.get_ref().1.peer_certificates();
+    let user = certificates.and_then(|certificates| user_of(certificates.first()?));
+    serve_stream(router, stream, Origin { address, is_tls: true }, user.map(Arc::new), watcher).await;
+}
+
+async fn serve_stream(
+    router: Router,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    origin: Origin,
+    certificate: Option<Arc<crate::access::reviews::User>>,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HTTP2_KEEPALIVE)
+        .max_header_list_size(MAX_HEAD_BYTES)
+        .adaptive_window(true);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (router, certificate) = (router.clone(), certificate.clone());
+        async move {
+            Ok::<_, std::convert::Infallible>(router.handle(request, origin, certificate.as_deref()).await)
+        }
+    });
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    // A connection that fails ends; its client knows.
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}

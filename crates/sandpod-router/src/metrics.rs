@@ -1,0 +1,134 @@
+//! Prometheus metrics, under the names of the original router. No label names a sandbox.
+
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Request {
+    method: &'static str,
+    code: u16,
+    sandbox_namespace: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct UpstreamError {
+    sandbox_namespace: String,
+    reason: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Decision {
+    sandbox_namespace: String,
+    decision: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+/// What a router counts.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Request, Counter>,
+    durations: Family<Request, Histogram>,
+    pub(crate) in_flight: Gauge<i64, AtomicI64>,
+    upstream_errors: Family<UpstreamError, Counter>,
+    upstream_retries: Counter,
+    decisions: Family<Decision, Counter>,
+    reloads: Family<Outcome, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let buckets = || {
+            Histogram::new([
+                0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0,
+            ])
+        };
+        let mut metrics = Self {
+            registry: Registry::with_prefix("sandbox_router"),
+            requests: Family::default(),
+            durations: Family::new_with_constructor(buckets),
+            in_flight: Gauge::default(),
+            upstream_errors: Family::default(),
+            upstream_retries: Counter::default(),
+            decisions: Family::default(),
+            reloads: Family::default(),
+        };
+        let registry = &mut metrics.registry;
+        // The encoder appends `_total` to counters.
+        registry.register("requests", "HTTP requests", metrics.requests.clone());
+        registry.register("request_duration_seconds", "Duration of HTTP requests", metrics.durations.clone());
+        registry.register("inflight_requests", "HTTP requests in flight", metrics.in_flight.clone());
+        registry.register("upstream_errors", "Failed requests to sandboxes", metrics.upstream_errors.clone());
+        registry.register(
+            "upstream_retries",
+            "Repeated connection attempts",
+            metrics.upstream_retries.clone(),
+        );
+        registry.register("authz_decisions", "Admitted and refused requests", metrics.decisions.clone());
+        registry.register("cert_reloads", "Reloads of the certificate", metrics.reloads.clone());
+        metrics
+    }
+}
+
+impl Metrics {
+    pub(crate) fn note_request(&self, method: &Method, status: StatusCode, namespace: &str, took: Duration) {
+        let labels =
+            Request { method: known(method), code: status.as_u16(), sandbox_namespace: namespace.to_owned() };
+        self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn note_upstream_error(&self, namespace: &str, reason: &str) {
+        let labels = UpstreamError { sandbox_namespace: namespace.to_owned(), reason: reason.to_owned() };
+        self.upstream_errors.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn note_retry(&self) {
+        self.upstream_retries.inc();
+    }
+
+    pub(crate) fn note_decision(&self, namespace: &str, is_admitted: bool) {
+        let decision = if is_admitted { "allow" } else { "deny" };
+        self.decisions.get_or_create(&Decision { sandbox_namespace: namespace.to_owned(), decision }).inc();
+    }
+
+    pub(crate) fn note_reload(&self, is_loaded: bool) {
+        let outcome = if is_loaded { "success" } else { "failure" };
+        self.reloads.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// All metrics in the text format of Prometheus.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // A String takes all that is written to it.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// A method as a label: callers cannot make new series.
+fn known(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::PATCH => "PATCH",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
