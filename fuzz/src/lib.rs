@@ -1,4 +1,4 @@
-//! Random inputs for all code that reads untrusted bytes: the guest, its paths and patterns, and the client.
+//! Random inputs for all code that reads untrusted bytes: the guest, its paths and patterns, the client, and the router.
 //!
 //! libFuzzer makes inputs, keeps those that reach new code and mutates them. A [`Target`] passes an input to its subject
 //! and panics when a promise is broken: a subject must not panic, hang, exceed its memory limit or access files outside of
@@ -16,6 +16,7 @@ mod memory;
 mod messages;
 mod outside;
 mod paths;
+mod router;
 mod wire;
 
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "http", run: http::run },
     Target { name: "messages", run: messages::run },
     Target { name: "paths", run: paths::run },
+    Target { name: "router", run: router::run },
 ];
 
 static CHOSEN: OnceLock<(Run, bool)> = OnceLock::new();

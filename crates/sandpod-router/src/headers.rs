@@ -27,7 +27,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Where a request came from.
+/// The client of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) address: IpAddr,
@@ -49,7 +49,8 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes a request's headers those that the sandbox may see: no credential of the caller, and no address that it claims.
+/// Reduces a request's headers to those that the sandbox may see: no credential of the caller, and no address that it
+/// claims. `traceparent` passes, so that the sandbox continues the caller's trace.
 pub(crate) fn prepare_request(headers: &mut HeaderMap, host: Option<HeaderValue>, origin: Origin) {
     let trailers = headers.get_all(TE).iter().any(|value| value == "trailers");
     let upgrade = upgrade(headers);
@@ -81,6 +82,15 @@ pub(crate) fn prepare_request(headers: &mut HeaderMap, host: Option<HeaderValue>
     }
     let protocol = if origin.is_tls { "https" } else { "http" };
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(protocol));
+}
+
+/// The trace of a request, from a valid `traceparent` (W3C Trace Context).
+pub(crate) fn trace_id(headers: &HeaderMap) -> Option<String> {
+    let parent = headers.get("traceparent")?.to_str().ok()?;
+    let (_, rest) = parent.split_once('-')?;
+    let (id, _) = rest.split_once('-')?;
+    let is_valid = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_valid.then(|| id.to_owned())
 }
 
 fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -159,6 +169,17 @@ mod tests {
             &[("connection", "upgrade"), ("upgrade", "websocket")],
         );
         assert_prepared(&[("upgrade", "websocket"), ("origin", "o")], &[("origin", "o")]);
+    }
+
+    #[test]
+    fn the_trace_of_the_caller_continues() {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_prepared(&[("traceparent", parent)], &[("traceparent", parent)]);
+        let mut headers = HeaderMap::new();
+        headers.insert("traceparent", HeaderValue::from_static(parent));
+        assert_eq!(trace_id(&headers).unwrap(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        headers.insert("traceparent", HeaderValue::from_static("00-secret-1-01"));
+        assert_eq!(trace_id(&headers), None);
     }
 
     #[test]

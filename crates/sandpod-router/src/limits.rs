@@ -1,4 +1,4 @@
-//! How many requests may be in flight for one sandbox and for one caller.
+//! Limits of the requests in flight for one sandbox and for one caller.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::Caller;
 use crate::refusal::Refusal;
-use crate::target::Target;
+use crate::target::SandboxRef;
 
 /// The limits of a router.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ impl Default for Limits {
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Key {
-    Sandbox(String, String),
+    Sandbox(SandboxRef),
     Caller(Caller),
 }
 
@@ -45,11 +45,11 @@ pub(crate) struct Admission {
 impl InFlight {
     pub(crate) fn enter(
         &self,
-        target: &Target,
+        sandbox: &SandboxRef,
         caller: &Caller,
         limits: &Limits,
     ) -> Result<Admission, Refusal> {
-        let sandbox = Key::Sandbox(target.namespace.clone(), target.id.clone());
+        let sandbox = Key::Sandbox(sandbox.clone());
         let caller = Key::Caller(caller.clone());
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |key: &Key| counts.get(key).copied().unwrap_or_default();
@@ -85,24 +85,20 @@ impl Drop for Admission {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, HeaderValue};
-
     use super::*;
 
     #[test]
     fn a_request_counts_until_it_ends() {
-        let mut headers = HeaderMap::new();
-        headers.insert("x-sandbox-id", HeaderValue::from_static("box"));
-        let target = Target::of(&headers).unwrap();
+        let sandbox = SandboxRef::new("agents", "box");
         let limits = Limits { per_sandbox: 2, ..Limits::default() };
         let in_flight = InFlight::default();
-        let enter = || in_flight.enter(&target, &Caller::Anonymous, &limits);
+        let enter = || in_flight.enter(&sandbox, &Caller::Anonymous, &limits);
 
         let (first, second) = (enter().unwrap(), enter().unwrap());
         assert_eq!(enter().unwrap_err().status, 429);
         drop(first);
         drop(enter().unwrap());
         drop(second);
-        assert!(in_flight.0.lock().unwrap().is_empty(), "nothing is kept of sandboxes without requests");
+        assert!(in_flight.0.lock().unwrap().is_empty(), "no entry is left of sandboxes without requests");
     }
 }

@@ -21,8 +21,11 @@ use crate::headers::Origin;
 use crate::proxy::Router;
 use crate::tls::{Tls, user_of};
 
-/// How long a client may take to send the head of a request, or to finish a handshake.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time in which a client must finish its handshake and send the head of its first request.
+const FIRST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time between two requests of a connection. It is longer than the usual one of load balancers, which would otherwise
+/// send a request on a connection that closes. A caller that is refused gets no second request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_HEAD_BYTES: u32 = 64 << 10;
 const HTTP2_KEEPALIVE: Duration = Duration::from_secs(30);
 /// A pause after a failed accept: the process may have too many open files.
@@ -100,7 +103,7 @@ async fn serve_connection(
         return serve_stream(router, stream, Origin { address, is_tls: false }, None, watcher).await;
     };
     let handshake = TlsAcceptor::from(tls.config()).accept(stream);
-    let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, handshake).await else { return };
+    let Ok(Ok(stream)) = timeout(FIRST_HEAD_TIMEOUT, handshake).await else { return };
     let certificates = stream.get_ref().1.peer_certificates();
     let user = certificates.and_then(|certificates| user_of(certificates.first()?));
     serve_stream(router, stream, Origin { address, is_tls: true }, user.map(Arc::new), watcher).await;
@@ -117,7 +120,7 @@ async fn serve_stream(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(IDLE_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES as usize);
     builder
         .http2()
@@ -125,15 +128,30 @@ async fn serve_stream(
         .keep_alive_interval(HTTP2_KEEPALIVE)
         .max_header_list_size(MAX_HEAD_BYTES)
         .adaptive_window(true);
+    let first = CancellationToken::new();
+    let seen = first.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, certificate) = (router.clone(), certificate.clone());
+        seen.cancel();
         async move {
             Ok::<_, std::convert::Infallible>(router.handle(request, origin, certificate.as_deref()).await)
         }
     });
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    // A connection that fails ends; its client knows.
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection ended with an error");
+    tokio::select! {
+        // A connection that fails ends; its client notices.
+        ended = watcher.watch(connection) => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended with an error");
+            }
+        }
+        () = expired(&first) => tracing::debug!("a connection without a request was closed"),
+    }
+}
+
+/// Returns when the first request has not come in time, and otherwise never.
+async fn expired(first: &CancellationToken) {
+    if timeout(FIRST_HEAD_TIMEOUT, first.cancelled()).await.is_ok() {
+        std::future::pending::<()>().await;
     }
 }

@@ -10,9 +10,11 @@ use clap::{Parser, ValueEnum};
 use sandpod_kube::kube::Client;
 use sandpod_router::access::Access;
 use sandpod_router::access::reviews::Reviews;
-use sandpod_router::access::scoped_token::Keys;
+use sandpod_router::scoped_token::Keys;
 use sandpod_router::tls::{Files, Tls};
-use sandpod_router::{Limits, Listener, Options, Registry, Router, TunnelLimits, probes, watch};
+use sandpod_router::{
+    Domain, Limits, Listener, Metrics, Options, Registry, Router, TunnelLimits, Wake, probes, watch,
+};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -31,7 +33,7 @@ struct Flags {
     /// Address for /metrics
     #[arg(long, default_value = "[::]:9090")]
     metrics: SocketAddr,
-    /// How callers prove who they are; repeat it to accept several ways
+    /// Proof that a caller must bring; repeat it to accept several
     #[arg(long, value_enum, default_values_t = [Auth::Kubernetes])]
     auth: Vec<Auth>,
     /// Audience that a Kubernetes token must have; any of several
@@ -49,6 +51,21 @@ struct Flags {
     /// PEM file of the authorities of client certificates
     #[arg(long, requires = "tls_cert")]
     client_ca: Option<PathBuf>,
+    /// Refuse connections without a client certificate
+    #[arg(long, requires = "client_ca")]
+    require_client_certificate: bool,
+    /// Domain below which the host PORT--SANDBOX.NAMESPACE.DOMAIN is a port of a sandbox
+    #[arg(long, value_parser = Domain::new)]
+    preview_domain: Option<Domain>,
+    /// File with a secret of shared preview links; the first signs, all verify
+    #[arg(long, requires = "preview_domain")]
+    share_secret_file: Vec<PathBuf>,
+    /// Resume a suspended sandbox when a request for it arrives
+    #[arg(long)]
+    wake: bool,
+    /// Seconds that a request waits for a sandbox that starts
+    #[arg(long, default_value_t = 60, requires = "wake")]
+    wake_seconds: u64,
     /// Namespace of the sandboxes [default: all]
     #[arg(long)]
     namespace: Option<String>,
@@ -92,7 +109,9 @@ async fn main() -> Result<()> {
     // It fails if there is a provider already, and then that one is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::try_default().await.context("cannot reach the API server")?;
-    let router = Router::new(Arc::default(), access(&flags, &client)?, options(&flags));
+    let metrics: Arc<Metrics> = Arc::default();
+    let access = access(&flags, &client, &metrics)?;
+    let router = Router::new(Arc::default(), access, options(&flags, &client), metrics);
     let tls = tls(&flags)?;
     let listener = Listener::bind(router.clone(), flags.listen, tls.clone(), flags.max_connections).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", flags.listen))?;
@@ -127,17 +146,22 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-fn access(flags: &Flags, client: &Client) -> Result<Access> {
+fn access(flags: &Flags, client: &Client, metrics: &Arc<Metrics>) -> Result<Access> {
     let is_open = flags.auth.contains(&Auth::None);
     ensure!(!is_open || flags.auth.len() == 1, "--auth none cannot be combined with another way");
     if is_open {
         tracing::warn!("--auth none: every caller that reaches this router may use every sandbox");
     }
-    let keys =
-        if flags.auth.contains(&Auth::ScopedToken) { Some(keys(&flags.token_secret_file)?) } else { None };
-    let reviews = flags.auth.contains(&Auth::Kubernetes);
-    let reviews = reviews.then(|| Reviews::new(client.clone(), flags.token_audience.clone()));
-    Ok(Access { keys, reviews, is_open })
+    let scoped = flags.auth.contains(&Auth::ScopedToken).then_some(&flags.token_secret_file);
+    let shared = Some(&flags.share_secret_file).filter(|files| !files.is_empty());
+    let reviews_needed = flags.auth.contains(&Auth::Kubernetes);
+    let reviews = || Reviews::new(client.clone(), flags.token_audience.clone(), metrics.clone());
+    Ok(Access {
+        keys: scoped.map(|files| keys(files)).transpose()?,
+        share_keys: shared.map(|files| keys(files)).transpose()?,
+        reviews: reviews_needed.then(reviews),
+        is_open,
+    })
 }
 
 fn keys(files: &[PathBuf]) -> Result<Keys> {
@@ -148,7 +172,8 @@ fn keys(files: &[PathBuf]) -> Result<Keys> {
     Keys::new(&secrets).map_err(anyhow::Error::msg)
 }
 
-fn options(flags: &Flags) -> Options {
+fn options(flags: &Flags, client: &Client) -> Options {
+    let wake = || Wake::new(client.clone(), Duration::from_secs(flags.wake_seconds));
     Options {
         limits: Limits {
             per_sandbox: flags.max_requests_per_sandbox,
@@ -159,6 +184,8 @@ fn options(flags: &Flags) -> Options {
             idle: Duration::from_secs(flags.websocket_idle_seconds),
             lifetime: Duration::from_secs(flags.websocket_lifetime_seconds),
         },
+        domain: flags.preview_domain.clone(),
+        wake: flags.wake.then(wake),
         ..Options::default()
     }
 }
@@ -167,7 +194,12 @@ fn tls(flags: &Flags) -> Result<Option<Arc<Tls>>> {
     let (Some(certificate), Some(key)) = (flags.tls_cert.clone(), flags.tls_key.clone()) else {
         return Ok(None);
     };
-    let files = Files { certificate, key, client_ca: flags.client_ca.clone() };
+    let files = Files {
+        certificate,
+        key,
+        client_ca: flags.client_ca.clone(),
+        is_client_certificate_required: flags.require_client_certificate,
+    };
     Ok(Some(Arc::new(Tls::load(files)?)))
 }
 

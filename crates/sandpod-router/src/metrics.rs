@@ -36,34 +36,51 @@ struct Outcome {
     outcome: &'static str,
 }
 
-/// What a router counts.
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Build {
+    git_version: &'static str,
+    platform: &'static str,
+}
+
+/// The counters and histograms of a router.
 pub struct Metrics {
     registry: Registry,
     requests: Family<Request, Counter>,
     durations: Family<Request, Histogram>,
-    pub(crate) in_flight: Gauge<i64, AtomicI64>,
+    in_flight: Gauge<i64, AtomicI64>,
     upstream_errors: Family<UpstreamError, Counter>,
     upstream_retries: Counter,
     decisions: Family<Decision, Counter>,
     reloads: Family<Outcome, Counter>,
+    connects: Histogram,
+    reviews: Histogram,
+    wakes: Family<Outcome, Histogram>,
+    pub(crate) tunnels: Gauge<i64, AtomicI64>,
+}
+
+/// A histogram of seconds, from one millisecond to five minutes.
+fn seconds() -> Histogram {
+    Histogram::new([
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0,
+        300.0,
+    ])
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let buckets = || {
-            Histogram::new([
-                0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0,
-            ])
-        };
         let mut metrics = Self {
             registry: Registry::with_prefix("sandbox_router"),
             requests: Family::default(),
-            durations: Family::new_with_constructor(buckets),
+            durations: Family::new_with_constructor(seconds),
             in_flight: Gauge::default(),
             upstream_errors: Family::default(),
             upstream_retries: Counter::default(),
             decisions: Family::default(),
             reloads: Family::default(),
+            connects: seconds(),
+            reviews: seconds(),
+            wakes: Family::new_with_constructor(seconds),
+            tunnels: Gauge::default(),
         };
         let registry = &mut metrics.registry;
         // The encoder appends `_total` to counters.
@@ -78,14 +95,58 @@ impl Default for Metrics {
         );
         registry.register("authz_decisions", "Admitted and refused requests", metrics.decisions.clone());
         registry.register("cert_reloads", "Reloads of the certificate", metrics.reloads.clone());
+        let invalidations: Counter = Counter::default();
+        registry.register(
+            "cache_invalidations",
+            "Always 0: only the watch changes the addresses of sandboxes",
+            invalidations,
+        );
+        let build: Family<Build, Gauge> = Family::default();
+        let labels = Build { git_version: env!("CARGO_PKG_VERSION"), platform: std::env::consts::ARCH };
+        build.get_or_create(&labels).set(1);
+        registry.register("build_info", "Version of the router", build);
+        registry.register(
+            "connect_duration_seconds",
+            "Duration of connection attempts",
+            metrics.connects.clone(),
+        );
+        registry.register(
+            "review_duration_seconds",
+            "Duration of reviews by the API server",
+            metrics.reviews.clone(),
+        );
+        registry.register(
+            "wake_duration_seconds",
+            "Time that requests waited for a sandbox",
+            metrics.wakes.clone(),
+        );
+        registry.register(
+            "open_tunnels",
+            "Open connections that switched protocols",
+            metrics.tunnels.clone(),
+        );
         metrics
     }
 }
 
+/// Counts a request as in flight until it is dropped, also if its caller goes away.
+pub(crate) struct InFlight(Gauge<i64, AtomicI64>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 impl Metrics {
+    pub(crate) fn enter(&self) -> InFlight {
+        self.in_flight.inc();
+        InFlight(self.in_flight.clone())
+    }
+
     pub(crate) fn note_request(&self, method: &Method, status: StatusCode, namespace: &str, took: Duration) {
-        let labels =
-            Request { method: known(method), code: status.as_u16(), sandbox_namespace: namespace.to_owned() };
+        let sandbox_namespace = if namespace.is_empty() { "-" } else { namespace }.to_owned();
+        let labels = Request { method: known(method), code: status.as_u16(), sandbox_namespace };
         self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         self.requests.get_or_create(&labels).inc();
     }
@@ -100,6 +161,7 @@ impl Metrics {
     }
 
     pub(crate) fn note_decision(&self, namespace: &str, is_admitted: bool) {
+        let namespace = if namespace.is_empty() { "-" } else { namespace };
         let decision = if is_admitted { "allow" } else { "deny" };
         self.decisions.get_or_create(&Decision { sandbox_namespace: namespace.to_owned(), decision }).inc();
     }
@@ -107,6 +169,19 @@ impl Metrics {
     pub(crate) fn note_reload(&self, is_loaded: bool) {
         let outcome = if is_loaded { "success" } else { "failure" };
         self.reloads.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn note_connect(&self, took: Duration) {
+        self.connects.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn note_review(&self, took: Duration) {
+        self.reviews.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn note_wake(&self, took: Duration, is_awake: bool) {
+        let outcome = if is_awake { "success" } else { "failure" };
+        self.wakes.get_or_create(&Outcome { outcome }).observe(took.as_secs_f64());
     }
 
     /// All metrics in the text format of Prometheus.

@@ -1,4 +1,4 @@
-//! One request: admit it, find its Pod, forward it, and stream the answer back.
+//! One request: authorize it, find its Pod, forward it, and stream the answer back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,13 +6,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, UPGRADE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, UPGRADE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, request};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::client::legacy;
+use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
@@ -22,15 +23,17 @@ use crate::access::{Access, Caller};
 use crate::headers::{self, Origin};
 use crate::limits::{Admission, InFlight, Limits};
 use crate::metrics::Metrics;
+use crate::preview::{self, Domain, Preview, Shared};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
-use crate::route::{Route, route};
-use crate::target::Target;
+use crate::route::{Route, resolve, route};
+use crate::target::{SandboxRef, Target};
 use crate::tunnel::{self, TunnelLimits};
 use crate::upstream::{Body, BoxError, Upstream};
+use crate::wake::Wake;
 
 /// How a router treats requests.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// How many requests may be in flight, and how large they may be.
     pub limits: Limits,
@@ -38,6 +41,10 @@ pub struct Options {
     pub max_timeout: Duration,
     /// The limits of a connection that changed its protocol, such as a WebSocket.
     pub tunnels: TunnelLimits,
+    /// The domain below which host names are previews. None: there are no previews.
+    pub domain: Option<Domain>,
+    /// Resumes suspended sandboxes. None: requests to them are refused.
+    pub wake: Option<Wake>,
 }
 
 impl Default for Options {
@@ -46,6 +53,8 @@ impl Default for Options {
             limits: Limits::default(),
             max_timeout: Duration::from_secs(24 * 3600),
             tunnels: TunnelLimits::default(),
+            domain: None,
+            wake: None,
         }
     }
 }
@@ -65,33 +74,49 @@ struct Inner {
     ending: CancellationToken,
 }
 
-/// What the access log and the metrics have about a request.
+/// The fields of a request in the access log and the metrics.
 #[derive(Default)]
 struct Note {
-    /// Empty until the request is admitted: a caller without a right cannot make series of metrics.
+    /// Empty unless the request is admitted and its sandbox exists: a caller cannot make series of metrics.
     namespace: String,
     id: String,
     port: u16,
     caller: Option<Caller>,
+    reason: Option<Reason>,
+}
+
+/// A request that was admitted.
+struct Admitted {
+    target: Target,
+    sandbox: Option<SandboxRef>,
+    caller: Caller,
+    /// The end of a shared link.
+    end: Option<Instant>,
+}
+
+/// The outcome of the authorization.
+enum Decision {
+    Admitted(Admitted),
+    /// The router answers itself: the redirect of a shared link.
+    Answer(Response<Body>),
+}
+
+/// The times at which an answer ends.
+#[derive(Clone, Copy)]
+struct Ends {
+    deadline: Option<Instant>,
+    /// Also ends a tunnel.
+    link: Option<Instant>,
 }
 
 impl Router {
     /// A router for the sandboxes in `registry`.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, access: Access, options: Options) -> Self {
-        let metrics = Arc::new(Metrics::default());
+    pub fn new(registry: Arc<Registry>, access: Access, options: Options, metrics: Arc<Metrics>) -> Self {
         let upstream = Upstream::new(&metrics);
         let (tunnels, ending) = (TaskTracker::new(), CancellationToken::new());
-        Self(Arc::new(Inner {
-            registry,
-            access,
-            options,
-            in_flight: InFlight::default(),
-            metrics,
-            upstream,
-            tunnels,
-            ending,
-        }))
+        let in_flight = InFlight::default();
+        Self(Arc::new(Inner { registry, access, options, in_flight, metrics, upstream, tunnels, ending }))
     }
 
     /// The router's metrics.
@@ -124,105 +149,229 @@ impl Router {
         origin: Origin,
         certificate: Option<&User>,
     ) -> Response<Body> {
-        if is_health_check(&request) {
-            return health();
-        }
         let started = Instant::now();
         let method = request.method().clone();
+        let is_http1 = request.version() < Version::HTTP_2;
+        let trace = headers::trace_id(request.headers());
         let mut note = Note::default();
-        self.0.metrics.in_flight.inc();
+        let _in_flight = self.0.metrics.enter();
         let answer = self.forward(request, origin, certificate, &mut note).await;
-        let response = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &note));
-        self.0.metrics.in_flight.dec();
+        let response = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &mut note, is_http1));
         let (status, took) = (response.status(), started.elapsed());
         self.0.metrics.note_request(&method, status, &note.namespace, took);
         let caller = note.caller.map(|caller| caller.to_string());
+        let reason = note.reason.map(Reason::label);
         tracing::info!(
             %method, status = status.as_u16(), namespace = note.namespace, sandbox = note.id, port = note.port,
-            caller, milliseconds = took.as_secs_f64() * 1000.0, "request"
+            caller, reason, trace, client = %origin.address, milliseconds = took.as_secs_f64() * 1000.0, "request"
         );
         response
     }
 
-    fn refuse(&self, refusal: &Refusal, note: &Note) -> Response<Body> {
+    fn refuse(&self, refusal: &Refusal, note: &mut Note, is_http1: bool) -> Response<Body> {
+        note.reason = Some(refusal.reason);
         if refusal.status.is_server_error() {
-            let reason = format!("{:?}", refusal.reason);
-            self.0.metrics.note_upstream_error(&note.namespace, &reason);
+            self.0.metrics.note_upstream_error(&note.namespace, refusal.reason.label());
         }
-        refusal.response().map(|body| body.map_err(|never| match never {}).boxed())
+        let mut response = refusal.response().map(|body| body.map_err(|never| match never {}).boxed());
+        // A caller that has not proved itself keeps no connection.
+        let is_stranger = note.caller.is_none() && refusal.status.is_client_error();
+        if is_stranger && is_http1 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     async fn forward(
         &self,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         origin: Origin,
         certificate: Option<&User>,
         note: &mut Note,
     ) -> Result<Response<Body>, Refusal> {
         let inner = &*self.0;
-        if request.method() == Method::CONNECT {
+        let (head, body) = request.into_parts();
+        if head.method == Method::CONNECT {
             return Err(Refusal::invalid("The router does not tunnel by CONNECT."));
         }
-        let target = Target::of(request.headers())?;
-        let caller = inner.access.admit(request.headers(), certificate, &target).await;
-        if let Err(refusal) = &caller
-            && refusal.status.is_client_error()
-        {
-            inner.metrics.note_decision("", false);
+        if head.headers.get_all(HOST).iter().count() > 1 {
+            return Err(Refusal::invalid("The request has more than one Host header."));
         }
-        let caller = caller?;
-        inner.metrics.note_decision(&target.namespace, true);
-        *note = Note {
-            namespace: target.namespace.clone(),
-            id: target.id.clone(),
-            port: target.port,
-            caller: Some(caller.clone()),
-        };
-        let admission = inner.in_flight.enter(&target, &caller, &inner.options.limits)?;
-        let route = route(&target, &inner.registry)?;
-
-        let switch = headers::upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
-        let deadline = target.timeout.filter(|_| switch.is_none());
-        let deadline = deadline.map(|timeout| Instant::now() + timeout.min(inner.options.max_timeout));
-        let request = prepare(request, &route, origin, inner.options.limits.body_bytes)?;
-        let is_grpc = is_grpc(request.headers());
-        let answer = tokio::select! {
-            answer = inner.upstream.send(request, is_grpc) => answer.map_err(|error| failed(&target, &error, &inner.options.limits)),
-            () = route.gone.cancelled() => Err(Refusal::backend(&target.id, Reason::ConnectionLost)),
-            () = until(deadline) => {
-                Err(Refusal::timeout(&target.id, target.timeout.unwrap_or_default().as_secs_f64()))
+        let preview = self.preview(&head)?;
+        if preview.is_none() && is_health_check(&head) {
+            return Ok(health());
+        }
+        let admitted = match self.admit(&head, preview.as_ref(), certificate).await {
+            Ok(Decision::Admitted(admitted)) => admitted,
+            Ok(Decision::Answer(answer)) => return Ok(answer),
+            Err(refusal) => {
+                if matches!(refusal.reason, Reason::Unauthenticated | Reason::Forbidden) {
+                    inner.metrics.note_decision("", false);
+                }
+                return Err(refusal);
             }
         };
-        self.answer(answer?, &target.id, switch, route.gone, deadline, admission)
+        let Admitted { target, sandbox, caller, end } = admitted;
+        let known = sandbox.as_ref().filter(|sandbox| inner.registry.knows(sandbox));
+        *note = Note {
+            namespace: known.map(|sandbox| sandbox.namespace.clone()).unwrap_or_default(),
+            id: target.name.to_string(),
+            port: target.port,
+            caller: Some(caller.clone()),
+            reason: None,
+        };
+        inner.metrics.note_decision(&note.namespace, true);
+        if let Some(preview) = &preview
+            && head.uri.path() == preview::SHARE_PATH
+        {
+            return self.share(&head, preview, &caller);
+        }
+        let deadline = target.timeout.map(|timeout| Instant::now() + timeout.min(inner.options.max_timeout));
+        let admission = match &sandbox {
+            Some(sandbox) => Some(inner.in_flight.enter(sandbox, &caller, &inner.options.limits)?),
+            None => None,
+        };
+        let route = tokio::select! {
+            route = self.find(&target, sandbox.as_ref()) => route?,
+            () = until(deadline) => return Err(late(&target)),
+        };
+
+        let mut request = Request::from_parts(head, body);
+        let switch = headers::upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
+        let deadline = deadline.filter(|_| switch.is_none());
+        let ends = Ends { deadline: earlier(deadline, end.filter(|_| switch.is_none())), link: end };
+        let request = prepare(request, &route, origin, &inner.options.limits, target.is_preview)?;
+        let is_grpc = is_grpc(request.headers());
+        let answer = tokio::select! {
+            answer = inner.upstream.send(request, is_grpc) => {
+                answer.map_err(|error| failed(&target, &error, &inner.options.limits))
+            }
+            () = route.gone.cancelled() => {
+                Err(Refusal::backend(&target.name.to_string(), Reason::ConnectionLost))
+            }
+            () = until(ends.deadline) => Err(late(&target)),
+        };
+        self.answer(answer?, &target, switch, route.gone, ends, admission)
+    }
+
+    /// The preview that a request's host names.
+    fn preview(&self, head: &request::Parts) -> Result<Option<Preview>, Refusal> {
+        let host = preview::host(&head.uri, &head.headers);
+        let domain = self.0.options.domain.as_ref();
+        domain.zip(host).and_then(|(domain, host)| domain.read(host)).transpose()
+    }
+
+    /// Authorizes a request.
+    async fn admit(
+        &self,
+        head: &request::Parts,
+        preview: Option<&Preview>,
+        certificate: Option<&User>,
+    ) -> Result<Decision, Refusal> {
+        let inner = &*self.0;
+        let target = match preview {
+            Some(preview) => Target::of_preview(preview, &head.headers)?,
+            None => Target::of(&head.headers)?,
+        };
+        // A shared link opens the preview, and does not sign further links.
+        if let (Some(preview), Some(keys)) = (preview, &inner.access.share_keys)
+            && head.uri.path() != preview::SHARE_PATH
+        {
+            match preview::shared(head, preview, keys)? {
+                Some(Shared::Link(parts)) => {
+                    return Ok(Decision::Answer(Response::from_parts(*parts, empty())));
+                }
+                Some(Shared::Cookie(share)) => {
+                    return Ok(Decision::Admitted(Admitted {
+                        caller: Caller::LinkHolder(preview.sandbox.clone()),
+                        sandbox: Some(preview.sandbox.clone()),
+                        end: Some(Instant::now() + share.remaining()),
+                        target,
+                    }));
+                }
+                None => {}
+            }
+        }
+        let identity = inner.access.authenticate(&head.headers, certificate).await?;
+        let sandbox = resolve(&target, &inner.registry);
+        let claim = sandbox.as_ref().and_then(|sandbox| inner.registry.claim_of(sandbox));
+        let caller = inner.access.authorize(identity, &target, sandbox.as_ref(), claim).await?;
+        Ok(Decision::Admitted(Admitted { target, sandbox, caller, end: None }))
+    }
+
+    /// Signs a shared link to a preview.
+    fn share(
+        &self,
+        head: &request::Parts,
+        preview: &Preview,
+        caller: &Caller,
+    ) -> Result<Response<Body>, Refusal> {
+        if head.method != Method::POST {
+            return Err(Refusal::invalid("A shared link is made by POST."));
+        }
+        // The holder of a scoped token could extend it by a link.
+        if !matches!(caller, Caller::User(_)) {
+            return Err(Refusal::forbidden());
+        }
+        let Some(keys) = &self.0.access.share_keys else {
+            return Err(Refusal::invalid(
+                "This router signs no shared links: it has no --share-secret-file.",
+            ));
+        };
+        let (token, expires_at) = keys.sign_share(preview, preview::lifetime(&head.uri)?);
+        let path = format!("/?{}={token}", preview::PARAMETER);
+        let mut response = json_response(json!({ "path": path, "expires_at": expires_at }).to_string());
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Ok(response)
+    }
+
+    /// Finds the Pod, and waits for it if the sandbox can be woken.
+    async fn find(&self, target: &Target, sandbox: Option<&SandboxRef>) -> Result<Route, Refusal> {
+        let inner = &*self.0;
+        let found = route(target, sandbox, &inner.registry);
+        match (found, &inner.options.wake, sandbox) {
+            (Err(refusal), Some(wake), Some(sandbox)) if refusal.reason.is_temporary() => {
+                wake.wake(target, sandbox, &inner.registry, &inner.metrics).await
+            }
+            (found, ..) => found,
+        }
     }
 
     /// The sandbox's answer as the caller gets it.
     fn answer(
         &self,
         mut response: Response<Incoming>,
-        id: &str,
+        target: &Target,
         switch: Option<OnUpgrade>,
         gone: CancellationToken,
-        deadline: Option<Instant>,
-        admission: Admission,
+        ends: Ends,
+        admission: Option<Admission>,
     ) -> Result<Response<Body>, Refusal> {
         let protocol = response.headers().get(UPGRADE).cloned();
         headers::remove_hop_by_hop(response.headers_mut());
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let body = |body| Streamed::new(body, gone, deadline, admission).boxed();
+            let body = |body| Streamed::new(body, gone, ends.deadline, admission).boxed();
             return Ok(response.map(body));
         }
         let (Some(caller), Some(protocol)) = (switch, protocol) else {
+            let id = target.name.to_string();
             tracing::warn!(sandbox = id, "the sandbox switched protocols without a request to do so");
-            return Err(Refusal::backend(id, Reason::ConnectionLost));
+            return Err(Refusal::backend(&id, Reason::ConnectionLost));
         };
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
         response.headers_mut().insert(UPGRADE, protocol);
         let sandbox = hyper::upgrade::on(&mut response);
         let (limits, ending) = (self.0.options.tunnels, self.0.ending.clone());
+        let metrics = self.0.metrics.clone();
         self.0.tunnels.spawn(async move {
+            let link_end = ends.link;
             let ends = [gone, ending];
-            tunnel::run(caller, sandbox, limits, &ends).await;
+            metrics.tunnels.inc();
+            tokio::select! {
+                () = tunnel::run(caller, sandbox, limits, &ends) => {}
+                () = until(link_end) => {}
+            }
+            metrics.tunnels.dec();
             drop(admission);
         });
         Ok(response.map(|_| empty()))
@@ -234,8 +383,10 @@ fn prepare(
     request: Request<Incoming>,
     route: &Route,
     origin: Origin,
-    max_body_bytes: u64,
+    limits: &Limits,
+    is_preview: bool,
 ) -> Result<Request<Body>, Refusal> {
+    let max_body_bytes = limits.body_bytes;
     let (mut parts, body) = request.into_parts();
     let length =
         parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -250,6 +401,9 @@ fn prepare(
         Uri::builder().scheme("http").authority(route.upstream.to_string()).path_and_query(path).build();
     parts.uri = uri.map_err(|_| Refusal::invalid("The request's target is not a path."))?;
     headers::prepare_request(&mut parts.headers, host, origin);
+    if is_preview {
+        preview::remove_cookie(&mut parts.headers);
+    }
     if is_grpc(&parts.headers) {
         parts.version = Version::HTTP_2;
     } else {
@@ -269,19 +423,28 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Why a request got no answer.
+/// The refusal of a request that got no answer.
 fn failed(target: &Target, error: &legacy::Error, limits: &Limits) -> Refusal {
-    tracing::debug!(%error, sandbox = target.id, "the sandbox did not answer");
+    let id = target.name.to_string();
+    tracing::debug!(%error, sandbox = id, "the sandbox did not answer");
     if is_over_limit(error) {
         return Refusal::too_large(limits.body_bytes);
     }
     let reason = if error.is_connect() { Reason::ConnectFailed } else { Reason::ConnectionLost };
-    Refusal::backend(&target.id, reason)
+    Refusal::backend(&id, reason)
 }
 
 fn is_over_limit(error: &legacy::Error) -> bool {
     let first: Option<&(dyn std::error::Error + 'static)> = Some(error);
     std::iter::successors(first, |error| error.source()).any(<dyn std::error::Error>::is::<LengthLimitError>)
+}
+
+fn late(target: &Target) -> Refusal {
+    Refusal::timeout(&target.name.to_string(), target.timeout.unwrap_or_default().as_secs_f64())
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 async fn until(deadline: Option<Instant>) {
@@ -291,13 +454,17 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Probes of load balancers have no headers of the contract. A sandbox's own `/healthz` cannot be reached, as in the original router.
-fn is_health_check(request: &Request<Incoming>) -> bool {
-    request.uri().path() == "/healthz" && [Method::GET, Method::HEAD].contains(request.method())
+/// Probes of load balancers have no headers of the contract. A sandbox's own `/healthz` can only be reached as a preview.
+fn is_health_check(head: &request::Parts) -> bool {
+    head.uri.path() == "/healthz" && [Method::GET, Method::HEAD].contains(&head.method)
 }
 
 fn health() -> Response<Body> {
-    let mut response = Response::new(full(r#"{"status":"ok"}"#));
+    json_response(r#"{"status":"ok"}"#.to_owned())
+}
+
+fn json_response(text: String) -> Response<Body> {
+    let mut response = Response::new(full(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -316,11 +483,16 @@ struct Streamed {
     gone: Pin<Box<WaitForCancellationFutureOwned>>,
     deadline: Option<Pin<Box<Sleep>>>,
     /// The request is in flight until its answer has ended.
-    _admission: Admission,
+    _admission: Option<Admission>,
 }
 
 impl Streamed {
-    fn new(body: Incoming, gone: CancellationToken, deadline: Option<Instant>, admission: Admission) -> Self {
+    fn new(
+        body: Incoming,
+        gone: CancellationToken,
+        deadline: Option<Instant>,
+        admission: Option<Admission>,
+    ) -> Self {
         let deadline = deadline.map(|deadline| Box::pin(sleep_until(deadline)));
         Self { body, gone: Box::pin(gone.cancelled_owned()), deadline, _admission: admission }
     }

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
-/// Why a request is not forwarded, as programs read it.
+/// The reason why a request is not forwarded, for programs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
@@ -20,8 +20,12 @@ pub enum Reason {
     TooManyRequests,
     /// The body is larger than the limit.
     BodyTooLarge,
-    /// No Pod of this sandbox is ready.
+    /// There is no such sandbox.
     SandboxNotFound,
+    /// The sandbox has no Pod until it is resumed.
+    Suspended,
+    /// The Pod of the sandbox is not ready yet.
+    Starting,
     /// The Pod did not accept the connection.
     ConnectFailed,
     /// The Pod closed the connection before it answered.
@@ -30,6 +34,27 @@ pub enum Reason {
     Timeout,
     /// The router cannot look up sandboxes or check credentials at the moment.
     ApiServerUnavailable,
+}
+
+impl Reason {
+    /// Whether the sandbox takes requests as soon as its Pod is ready.
+    pub(crate) fn is_temporary(self) -> bool {
+        matches!(self, Self::Suspended | Self::Starting)
+    }
+
+    /// The reason as a label of metrics, in the original router's words where it has one.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::ConnectFailed => "dial",
+            Self::ConnectionLost => "eof",
+            Self::Timeout => "timeout",
+            Self::SandboxNotFound => "not-found",
+            Self::Suspended => "suspended",
+            Self::Starting => "starting",
+            Self::ApiServerUnavailable => "api-server",
+            _ => "other",
+        }
+    }
 }
 
 /// A response that the router makes itself, with the original router's `detail` and a `reason` for programs.
@@ -89,13 +114,29 @@ impl Refusal {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, Reason::BodyTooLarge, detail)
     }
 
-    /// No ready Pod. The status and the detail are the original router's.
+    /// A suspended sandbox.
     #[must_use]
-    pub fn not_found(id: &str) -> Self {
-        Self::backend(id, Reason::SandboxNotFound)
+    pub fn suspended(id: &str) -> Self {
+        let refusal = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Suspended,
+            format!("Sandbox {id} is suspended. Resume it."),
+        );
+        Self { retry_after: Some(5), ..refusal }
     }
 
-    /// A failed connection to the Pod, with the original router's detail.
+    /// A sandbox that is not ready yet.
+    #[must_use]
+    pub fn starting(id: &str) -> Self {
+        let refusal = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Starting,
+            format!("Sandbox {id} is starting. Retry later."),
+        );
+        Self { retry_after: Some(2), ..refusal }
+    }
+
+    /// A sandbox that cannot be reached. The status and the detail are the original router's.
     #[must_use]
     pub fn backend(id: &str, reason: Reason) -> Self {
         let detail = format!("Could not connect to the backend sandbox: {id}");

@@ -1,25 +1,21 @@
-//! The sandboxes that can be reached, by name.
+//! The sandboxes that can be reached, by name, claim and UID.
 //!
-//! The only source of addresses: [`watch`](crate::watch) fills it from the API server, and no header changes it.
+//! This is the only source of addresses: [`watch`](crate::watch) fills it from the API server, and no header changes it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sandpod_kube::k8s_openapi::api::core::v1::Pod;
-use sandpod_kube::kube::ResourceExt as _;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::target::is_pod_address;
+use crate::observe::{PodState, SandboxState};
+use crate::target::SandboxRef;
 
-const SANDBOX_GROUP: &str = "agents.x-k8s.io/";
-/// On Pods of a warm pool until a claim adopts them.
-const UNCLAIMED: &str = "agents.x-k8s.io/warm-pool-sandbox";
-
-/// Where a sandbox is.
+/// The Pod of a sandbox.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// The address of its Pod.
+    /// The address of the Pod.
     pub address: IpAddr,
     /// The UID of the `Sandbox`.
     pub uid: String,
@@ -27,16 +23,33 @@ pub struct Endpoint {
     pub gone: CancellationToken,
 }
 
-/// Which Pods are known, and whether the knowledge is current.
-#[derive(Debug, Default)]
-pub struct Registry(RwLock<State>);
+/// The known sandboxes, and whether the knowledge is current.
+#[derive(Debug)]
+pub struct Registry {
+    state: RwLock<State>,
+    changes: watch::Sender<()>,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    /// By `namespace/name` of the `Sandbox`.
-    endpoints: HashMap<String, Endpoint>,
+    endpoints: HashMap<SandboxRef, Endpoint>,
+    sandboxes: HashMap<SandboxRef, SandboxState>,
+    /// The sandbox of each claim; a claim is a reference here, too.
+    claims: HashMap<SandboxRef, SandboxRef>,
+    uids: HashMap<String, SandboxRef>,
+    pods: Source,
+    objects: Source,
+}
+
+/// The state of one watch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Source {
     is_synced: bool,
     is_current: bool,
+}
+
+impl Source {
+    const SYNCED: Self = Self { is_synced: true, is_current: true };
 }
 
 /// What the registry has about a sandbox.
@@ -44,26 +57,67 @@ struct State {
 pub enum Lookup {
     /// It can be reached.
     Found(Endpoint),
-    /// It has no ready Pod.
+    /// It has no Pod until it is resumed.
+    Suspended,
+    /// Its Pod is not ready yet.
+    Starting,
+    /// It does not exist.
     Missing,
     /// It is not known, and the API server cannot be asked at the moment.
     Unknown,
 }
 
+impl Default for Registry {
+    fn default() -> Self {
+        Self { state: RwLock::default(), changes: watch::Sender::new(()) }
+    }
+}
+
 impl Registry {
     /// Looks up a sandbox. A known one is found also while the API server is away.
-    pub fn find(&self, namespace: &str, name: &str) -> Lookup {
+    pub fn find(&self, sandbox: &SandboxRef) -> Lookup {
         let state = self.read();
-        match state.endpoints.get(&key(namespace, name)) {
-            Some(endpoint) => Lookup::Found(endpoint.clone()),
-            None if state.is_current => Lookup::Missing,
-            None => Lookup::Unknown,
+        // A Pod that claims to be of another Sandbox than the one with this name is not reached.
+        let known = state.sandboxes.get(sandbox);
+        let endpoint = state.endpoints.get(sandbox);
+        match (known, endpoint) {
+            (Some(known), Some(endpoint)) if known.uid == endpoint.uid => Lookup::Found(endpoint.clone()),
+            (Some(known), _) if known.is_suspended => Lookup::Suspended,
+            (Some(_), _) => Lookup::Starting,
+            _ if state.is_current() => Lookup::Missing,
+            _ => Lookup::Unknown,
         }
     }
 
-    /// Whether all Pods have been listed once.
+    /// The sandbox that a claim owns.
+    pub fn of_claim(&self, claim: &SandboxRef) -> Option<SandboxRef> {
+        self.read().claims.get(claim).cloned()
+    }
+
+    /// The sandbox with a UID.
+    pub fn of_uid(&self, uid: &str) -> Option<SandboxRef> {
+        self.read().uids.get(uid).cloned()
+    }
+
+    /// The name of the claim that owns a sandbox.
+    pub fn claim_of(&self, sandbox: &SandboxRef) -> Option<String> {
+        self.read().sandboxes.get(sandbox)?.claim.clone()
+    }
+
+    /// Whether there is a `Sandbox` of this name.
+    pub(crate) fn knows(&self, sandbox: &SandboxRef) -> bool {
+        self.read().sandboxes.contains_key(sandbox)
+    }
+
+    /// Whether the API server answered the last time that it was asked.
+    pub fn is_current(&self) -> bool {
+        self.read().is_current()
+    }
+
+    /// Whether all sandboxes and Pods have been listed once.
     pub fn is_synced(&self) -> bool {
-        self.read().is_synced
+        let state = self.read();
+        state.pods.is_synced && state.objects.is_synced
     }
 
     /// The number of sandboxes that can be reached.
@@ -76,212 +130,254 @@ impl Registry {
         self.len() == 0
     }
 
-    /// Adds a sandbox at an address that the caller vouches for, or replaces it.
-    pub fn insert(&self, namespace: &str, name: &str, endpoint: Endpoint) {
-        if let Some(before) = self.write().endpoints.insert(key(namespace, name), endpoint) {
-            before.gone.cancel();
-        }
+    /// Notifies of every change from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Adds a sandbox at an address that the caller vouches for, or replaces it. For tests and fuzz targets.
+    pub fn insert(&self, sandbox: &SandboxRef, endpoint: Endpoint) {
+        let (sandbox, uid) = (sandbox.clone(), endpoint.uid.clone());
+        let object = SandboxState { sandbox: sandbox.clone(), uid, claim: None, is_suspended: false };
+        self.change(|state| {
+            state.add_sandbox(object);
+            state.set_endpoint(sandbox, endpoint);
+        });
     }
 
     /// Records the present state of a Pod.
-    pub fn apply(&self, pod: &Pod) {
-        let Some((name, uid)) = sandbox_of(pod) else { return };
-        let key = key(&pod.namespace().unwrap_or_default(), name);
-        let mut state = self.write();
-        let Some(address) = address(pod) else {
-            // A Pod that is not ready takes no new requests; those in flight go on.
-            if is_running(pod) {
-                state.endpoints.remove(&key);
-            } else {
-                end(&mut state, &key, uid);
+    pub fn apply_pod(&self, pod: &PodState) {
+        self.change(|state| state.apply_pod(pod));
+    }
+
+    /// Removes a Pod that was deleted.
+    pub fn delete_pod(&self, pod: &PodState) {
+        self.change(|state| state.end(&pod.sandbox, &pod.uid));
+    }
+
+    /// Replaces all Pods by a complete list.
+    pub fn replace_pods(&self, pods: &[PodState]) {
+        let reachable = pods.iter().filter(|pod| pod.address.is_some());
+        let listed: HashMap<&SandboxRef, &str> =
+            reachable.map(|pod| (&pod.sandbox, pod.uid.as_str())).collect();
+        self.change(|state| {
+            state.endpoints.retain(|sandbox, endpoint| {
+                let stays = listed.get(sandbox) == Some(&endpoint.uid.as_str());
+                if !stays {
+                    endpoint.gone.cancel();
+                }
+                stays
+            });
+            for pod in pods {
+                state.apply_pod(pod);
             }
-            return;
-        };
-        let known = state.endpoints.get(&key);
-        if known.is_some_and(|known| known.address == address && known.uid == uid) {
+            state.pods = Source::SYNCED;
+        });
+    }
+
+    /// Records the present state of a `Sandbox`.
+    pub fn apply_sandbox(&self, sandbox: SandboxState) {
+        self.change(|state| state.add_sandbox(sandbox));
+    }
+
+    /// Removes a `Sandbox` that was deleted.
+    pub fn delete_sandbox(&self, sandbox: &SandboxState) {
+        self.change(|state| state.remove_sandbox(&sandbox.sandbox, &sandbox.uid));
+    }
+
+    /// Replaces every `Sandbox` by a complete list.
+    pub fn replace_sandboxes(&self, sandboxes: Vec<SandboxState>) {
+        self.change(|state| {
+            state.sandboxes.clear();
+            state.claims.clear();
+            state.uids.clear();
+            for sandbox in sandboxes {
+                state.add_sandbox(sandbox);
+            }
+            state.objects = Source::SYNCED;
+        });
+    }
+
+    /// Records that the watch of Pods failed. A complete list makes them current again.
+    pub fn set_pods_outdated(&self) {
+        self.change(|state| state.pods.is_current = false);
+    }
+
+    /// Records that the watch of `Sandbox` objects failed. A complete list makes them current again.
+    pub fn set_sandboxes_outdated(&self) {
+        self.change(|state| state.objects.is_current = false);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state: RwLockWriteGuard<'_, State> =
+            self.state.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state);
+        drop(state);
+        self.changes.send_replace(());
+    }
+}
+
+impl State {
+    fn is_current(&self) -> bool {
+        self.pods.is_current && self.objects.is_current
+    }
+
+    fn add_sandbox(&mut self, sandbox: SandboxState) {
+        if let Some(before) = self.sandboxes.get(&sandbox.sandbox) {
+            let (before, uid) = (before.sandbox.clone(), before.uid.clone());
+            self.remove_sandbox(&before, &uid);
+        }
+        if let Some(claim) = sandbox.claim_ref() {
+            self.claims.insert(claim, sandbox.sandbox.clone());
+        }
+        self.uids.insert(sandbox.uid.clone(), sandbox.sandbox.clone());
+        self.sandboxes.insert(sandbox.sandbox.clone(), sandbox);
+    }
+
+    /// Removes a sandbox, unless a newer one has its name.
+    fn remove_sandbox(&mut self, sandbox: &SandboxRef, uid: &str) {
+        if self.sandboxes.get(sandbox).is_none_or(|known| known.uid != uid) {
             return;
         }
-        let endpoint = Endpoint { address, uid: uid.to_owned(), gone: CancellationToken::new() };
-        if let Some(before) = state.endpoints.insert(key, endpoint) {
+        self.uids.remove(uid);
+        let claim = self.sandboxes.remove(sandbox).and_then(|known| known.claim_ref());
+        if let Some(claim) = claim
+            && self.claims.get(&claim) == Some(sandbox)
+        {
+            self.claims.remove(&claim);
+        }
+    }
+
+    fn apply_pod(&mut self, pod: &PodState) {
+        match pod.address {
+            Some(address) => {
+                let known = self.endpoints.get(&pod.sandbox);
+                if known.is_none_or(|known| known.address != address || known.uid != pod.uid) {
+                    let endpoint = Endpoint { address, uid: pod.uid.clone(), gone: CancellationToken::new() };
+                    self.set_endpoint(pod.sandbox.clone(), endpoint);
+                }
+            }
+            // A Pod that is not ready takes no new requests; those in flight go on.
+            None if pod.is_running => drop(self.remove_endpoint(&pod.sandbox, &pod.uid)),
+            None => self.end(&pod.sandbox, &pod.uid),
+        }
+    }
+
+    fn set_endpoint(&mut self, sandbox: SandboxRef, endpoint: Endpoint) {
+        if let Some(before) = self.endpoints.insert(sandbox, endpoint) {
             before.gone.cancel();
         }
     }
 
-    /// Removes a Pod that was deleted.
-    pub fn delete(&self, pod: &Pod) {
-        let Some((name, uid)) = sandbox_of(pod) else { return };
-        end(&mut self.write(), &key(&pod.namespace().unwrap_or_default(), name), uid);
-    }
-
-    /// Replaces everything by a complete list.
-    pub fn replace(&self, pods: &[Pod]) {
-        let listed: HashMap<String, &str> = pods
-            .iter()
-            .filter(|pod| address(pod).is_some())
-            .filter_map(|pod| {
-                sandbox_of(pod).map(|(name, uid)| (key(&pod.namespace().unwrap_or_default(), name), uid))
-            })
-            .collect();
-        self.write().endpoints.retain(|key, endpoint| {
-            let stays = listed.get(key) == Some(&endpoint.uid.as_str());
-            if !stays {
-                endpoint.gone.cancel();
-            }
-            stays
-        });
-        for pod in pods {
-            self.apply(pod);
+    fn end(&mut self, sandbox: &SandboxRef, uid: &str) {
+        if let Some(endpoint) = self.remove_endpoint(sandbox, uid) {
+            endpoint.gone.cancel();
         }
-        let mut state = self.write();
-        (state.is_synced, state.is_current) = (true, true);
     }
 
-    /// Records whether the API server answers.
-    pub fn set_current(&self, is_current: bool) {
-        let mut state = self.write();
-        state.is_current = is_current && state.is_synced;
+    /// Removes an endpoint, unless it belongs to a newer sandbox of the same name.
+    fn remove_endpoint(&mut self, sandbox: &SandboxRef, uid: &str) -> Option<Endpoint> {
+        let is_of_uid = self.endpoints.get(sandbox).is_some_and(|known| known.uid == uid);
+        if is_of_uid { self.endpoints.remove(sandbox) } else { None }
     }
-
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn key(namespace: &str, name: &str) -> String {
-    format!("{namespace}/{name}")
-}
-
-/// Removes an endpoint, unless it is a newer sandbox's of the same name.
-fn end(state: &mut State, key: &str, uid: &str) {
-    if state.endpoints.get(key).is_some_and(|known| known.uid == uid)
-        && let Some(endpoint) = state.endpoints.remove(key)
-    {
-        endpoint.gone.cancel();
-    }
-}
-
-/// The name and the UID of the `Sandbox` that controls a Pod.
-fn sandbox_of(pod: &Pod) -> Option<(&str, &str)> {
-    let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
-    let is_sandbox = owner.kind == "Sandbox" && owner.api_version.starts_with(SANDBOX_GROUP);
-    is_sandbox.then_some((owner.name.as_str(), owner.uid.as_str()))
-}
-
-fn is_running(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
-}
-
-/// The address of a Pod that takes requests: ready, claimed, with a network of its own.
-fn address(pod: &Pod) -> Option<IpAddr> {
-    let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
-    let conditions = status.conditions.as_deref().unwrap_or_default();
-    let is_ready =
-        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    let is_nodes = spec.host_network == Some(true) || status.pod_ip == status.host_ip;
-    if !is_ready || !is_running(pod) || is_nodes || pod.labels().contains_key(UNCLAIMED) {
-        return None;
-    }
-    status.pod_ip.as_deref()?.parse().ok().filter(is_pod_address)
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use serde_json::{Value, json};
-
+mod tests {
     use super::*;
+    use crate::observe::read::tests::{pod, pod_state, sandbox};
 
-    /// A Pod of the sandbox `box`, with changes.
-    pub(crate) fn pod(change: impl FnOnce(&mut Value)) -> Pod {
-        let mut pod = json!({
-            "metadata": {
-                "name": "box", "namespace": "agents",
-                "ownerReferences": [{
-                    "apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "name": "box", "uid": "u1", "controller": true,
-                }],
-            },
-            "spec": { "containers": [] },
-            "status": {
-                "phase": "Running", "podIP": "10.0.0.7", "hostIP": "192.168.0.1",
-                "conditions": [{ "type": "Ready", "status": "True" }],
-            },
-        });
-        change(&mut pod);
-        serde_json::from_value(pod).expect("a Pod")
+    fn boxed() -> SandboxRef {
+        SandboxRef::new("agents", "box")
     }
 
     fn found(registry: &Registry) -> Option<Endpoint> {
-        match registry.find("agents", "box") {
+        match registry.find(&boxed()) {
             Lookup::Found(endpoint) => Some(endpoint),
-            Lookup::Missing | Lookup::Unknown => None,
+            _ => None,
         }
     }
 
-    #[test]
-    fn only_ready_claimed_pods_with_a_network_of_their_own_are_reached() {
-        type Change = fn(&mut Value);
-        let cases: [(&str, Change); 7] = [
-            ("not ready", |pod| pod["status"]["conditions"][0]["status"] = json!("False")),
-            ("unclaimed", |pod| pod["metadata"]["labels"] = json!({ UNCLAIMED: "hash" })),
-            ("host network", |pod| pod["spec"]["hostNetwork"] = json!(true)),
-            ("the node's address", |pod| pod["status"]["podIP"] = json!("192.168.0.1")),
-            ("a metadata server", |pod| pod["status"]["podIP"] = json!("169.254.169.254")),
-            ("being deleted", |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
-            ("another owner", |pod| pod["metadata"]["ownerReferences"][0]["kind"] = json!("Job")),
-        ];
-        for (case, change) in cases {
-            let registry = Registry::default();
-            registry.apply(&pod(change));
-            assert!(found(&registry).is_none(), "{case}");
-        }
+    fn registry() -> Registry {
         let registry = Registry::default();
-        registry.apply(&pod(|_| ()));
-        assert_eq!(found(&registry).unwrap().address.to_string(), "10.0.0.7");
+        registry.replace_sandboxes(vec![sandbox("u1")]);
+        registry.replace_pods(&[pod_state(|_| ())]);
+        registry
     }
 
     #[test]
     fn a_deleted_pod_ends_its_requests_and_an_unready_one_does_not() {
-        let registry = Registry::default();
-        registry.apply(&pod(|_| ()));
+        let registry = registry();
         let endpoint = found(&registry).unwrap();
-        registry.apply(&pod(|pod| pod["status"]["conditions"][0]["status"] = json!("False")));
+        registry.apply_pod(&pod_state(|pod| pod["status"]["conditions"][0]["status"] = "False".into()));
         assert!(found(&registry).is_none() && !endpoint.gone.is_cancelled());
 
-        registry.apply(&pod(|_| ()));
+        registry.apply_pod(&pod_state(|_| ()));
         let endpoint = found(&registry).unwrap();
-        registry.delete(&pod(|_| ()));
+        registry.delete_pod(&pod_state(|_| ()));
         assert!(found(&registry).is_none() && endpoint.gone.is_cancelled());
     }
 
     #[test]
     fn a_late_delete_of_an_old_sandbox_keeps_the_new_one() {
-        let registry = Registry::default();
-        registry.apply(&pod(|pod| pod["metadata"]["ownerReferences"][0]["uid"] = json!("u2")));
-        registry.delete(&pod(|_| ()));
+        let registry = registry();
+        registry.apply_sandbox(sandbox("u2"));
+        registry.apply_pod(&pod_state(|pod| pod["metadata"]["ownerReferences"][0]["uid"] = "u2".into()));
+        registry.delete_pod(&pod_state(|_| ()));
+        registry.delete_sandbox(&sandbox("u1"));
         assert_eq!(found(&registry).unwrap().uid, "u2");
+        assert_eq!((registry.of_uid("u1"), registry.of_uid("u2")), (None, Some(boxed())));
     }
 
     #[test]
-    fn an_unknown_sandbox_is_missing_only_while_the_watch_is_current() {
+    fn a_pod_with_the_uid_of_another_sandbox_is_not_reached() {
+        let registry = registry();
+        registry.apply_pod(&pod_state(|pod| pod["metadata"]["ownerReferences"][0]["uid"] = "forged".into()));
+        assert!(found(&registry).is_none());
+    }
+
+    #[test]
+    fn a_sandbox_is_found_by_its_claim_until_it_is_deleted() {
+        let registry = registry();
+        let claim = SandboxRef::new("agents", "thread-1");
+        assert_eq!(registry.of_claim(&claim), Some(boxed()));
+        assert_eq!(registry.claim_of(&boxed()).as_deref(), Some("thread-1"));
+        registry.delete_sandbox(&sandbox("u1"));
+        assert_eq!(registry.of_claim(&claim), None);
+    }
+
+    #[test]
+    fn an_unknown_sandbox_is_missing_only_while_the_watches_are_current() {
         let registry = Registry::default();
-        assert!(matches!(registry.find("agents", "box"), Lookup::Unknown));
-        registry.replace(&[pod(|_| ())]);
-        assert!(matches!(registry.find("agents", "other"), Lookup::Missing));
-        registry.set_current(false);
-        assert!(matches!(registry.find("agents", "other"), Lookup::Unknown));
+        let other = SandboxRef::new("agents", "other");
+        assert!(matches!(registry.find(&boxed()), Lookup::Unknown) && !registry.is_synced());
+        registry.replace_pods(&[pod_state(|_| ())]);
+        assert!(!registry.is_synced());
+        registry.replace_sandboxes(vec![sandbox("u1")]);
+        assert!(matches!(registry.find(&other), Lookup::Missing) && registry.is_synced());
+        registry.set_pods_outdated();
+        assert!(matches!(registry.find(&other), Lookup::Unknown) && registry.is_synced());
         assert!(found(&registry).is_some(), "known sandboxes stay reachable");
     }
 
     #[test]
     fn a_complete_list_removes_what_it_lacks() {
-        let registry = Registry::default();
-        registry.replace(&[pod(|_| ())]);
+        let registry = registry();
         let endpoint = found(&registry).unwrap();
-        registry.replace(&[]);
+        registry.replace_pods(&[]);
         assert!(registry.is_empty() && endpoint.gone.is_cancelled());
+    }
+
+    #[test]
+    fn a_suspended_sandbox_is_known_as_such() {
+        let registry = registry();
+        registry.apply_sandbox(SandboxState { is_suspended: true, ..sandbox("u1") });
+        assert!(found(&registry).is_some(), "its Pod still runs");
+        registry.delete_pod(&PodState::of(&pod(|_| ())).unwrap());
+        assert!(matches!(registry.find(&boxed()), Lookup::Suspended));
     }
 }

@@ -14,8 +14,10 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::access::reviews::User;
 use crate::metrics::Metrics;
 
-/// How often the files are looked at. A mounted Secret is replaced as a whole, by a link that changes.
+/// The time between two checks of the files. A mounted Secret is replaced as a whole, by a link that changes.
 const PERIOD: Duration = Duration::from_secs(10);
+/// The prefix of users and groups that Kubernetes defines.
+const KUBERNETES: &str = "system:";
 
 /// The files of a TLS server.
 #[derive(Clone, Debug)]
@@ -24,8 +26,10 @@ pub struct Files {
     pub certificate: PathBuf,
     /// PEM file of its key.
     pub key: PathBuf,
-    /// PEM file of the authorities whose client certificates count, if any do.
+    /// PEM file of the authorities of client certificates. None: a client certificate is not requested.
     pub client_ca: Option<PathBuf>,
+    /// Whether a connection without a client certificate is refused.
+    pub is_client_certificate_required: bool,
 }
 
 /// The present TLS configuration.
@@ -90,7 +94,9 @@ fn read(files: &Files) -> Result<ServerConfig> {
                     .with_context(|| format!("{} holds no usable authority", path.display()))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+            let is_required = files.is_client_certificate_required;
+            let verifier = if is_required { verifier } else { verifier.allow_unauthenticated() };
+            builder.with_client_cert_verifier(verifier.build()?)
         }
     };
     let key = PrivateKeyDer::from_pem_file(&files.key)
@@ -110,12 +116,16 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(certificates)
 }
 
-/// The user of a client certificate, as the API server reads one: the common name, and the organizations as groups.
+/// The user of a client certificate: the common name, and the organizations as groups, as the API server reads it.
+///
+/// Names and groups of Kubernetes itself (`system:`) do not count, because the authority need not be the cluster's.
 pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
-    let name = texts(subject.iter_common_name()).next()?;
-    let groups = texts(subject.iter_organization()).chain(["system:authenticated".to_owned()]).collect();
+    let is_own = |name: &String| !name.starts_with(KUBERNETES);
+    let name = texts(subject.iter_common_name()).next().filter(is_own)?;
+    let groups = texts(subject.iter_organization()).filter(is_own);
+    let groups = groups.chain([format!("{KUBERNETES}authenticated")]).collect();
     Some(User { name, groups, ..User::default() })
 }
 

@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 /// The limits of a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub struct TunnelLimits {
-    /// How long no byte may pass.
+    /// The longest time without a byte.
     pub idle: Duration,
-    /// How long it may stay open.
+    /// The longest time that it stays open.
     pub lifetime: Duration,
 }
 
 impl Default for TunnelLimits {
-    /// The Python router's.
+    /// The limits of agent-sandbox's Python router.
     fn default() -> Self {
         Self { idle: Duration::from_secs(3600), lifetime: Duration::from_secs(24 * 3600) }
     }

@@ -16,7 +16,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower_service::Service;
 
 use crate::metrics::Metrics;
@@ -86,8 +86,10 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let authority = uri.authority().map_or("", |authority| authority.as_str());
             let address: SocketAddr = authority.parse().map_err(io::Error::other)?;
+            let started = Instant::now();
             for pause in PAUSES {
                 if let Ok(stream) = connect(address).await {
+                    metrics.note_connect(started.elapsed());
                     return Ok(Stream(TokioIo::new(stream)));
                 }
                 sleep(pause).await;

@@ -1,8 +1,9 @@
 //! Kubernetes users: the API server checks their token and their right to a sandbox.
 //!
-//! A caller needs the verb `create` on the subresource `proxy` of the `Sandbox`, as `pods/proxy` and `services/proxy`
-//! need theirs. Answers are cached for seconds, so that a request costs no call to the API server, and many requests that
-//! arrive together cost one.
+//! A caller needs the verb `create` on the subresource `proxy` of the `Sandbox` or of the `SandboxClaim` that owns it, for
+//! every HTTP method: a GET can open a WebSocket and run commands. The resources have no such subresource, so only the
+//! router uses the right. Answers are cached for seconds, so that a request costs no call to the API server, and many
+//! requests that arrive together cost one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +17,16 @@ use sandpod_kube::k8s_openapi::api::authorization::v1::{
 };
 use sandpod_kube::kube::api::{Api, PostParams};
 use sandpod_kube::kube::{Client, Error};
+use tokio::time::{Instant, timeout};
 
-use super::Caller;
+use crate::metrics::Metrics;
 use crate::refusal::Refusal;
-use crate::target::Target;
+use crate::target::SandboxRef;
 
-/// How long an answer counts. A revoked right or token ends so late at most.
+/// The time for which an answer counts, which bounds the use of a revoked right or token.
 const LIFETIME: Duration = Duration::from_secs(10);
 const MAX_ANSWERS: u64 = 10_000;
-/// How long a review may take.
+/// The longest time of a review.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// A user, as the API server names it.
@@ -51,8 +53,15 @@ impl From<UserInfo> for User {
     }
 }
 
+/// The object of a right.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Object {
+    Sandbox(SandboxRef),
+    Claim(SandboxRef),
+}
+
 type TokenHash = [u8; 32];
-type Right = (User, String, String);
+type Right = (User, Object);
 
 /// Reviews by the API server, and their recent answers.
 #[derive(Clone)]
@@ -61,15 +70,16 @@ pub struct Reviews {
     audiences: Arc<[String]>,
     users: Cache<TokenHash, Option<User>>,
     rights: Cache<Right, bool>,
+    metrics: Arc<Metrics>,
 }
 
 impl Reviews {
     /// Reviews through `client`. With `audiences`, a token must be for one of them.
     #[must_use]
-    pub fn new(client: Client, audiences: Vec<String>) -> Self {
+    pub fn new(client: Client, audiences: Vec<String>, metrics: Arc<Metrics>) -> Self {
         let users = Cache::builder().max_capacity(MAX_ANSWERS).time_to_live(LIFETIME).build();
         let rights = Cache::builder().max_capacity(MAX_ANSWERS).time_to_live(LIFETIME).build();
-        Self { client, audiences: audiences.into(), users, rights }
+        Self { client, audiences: audiences.into(), users, rights, metrics }
     }
 
     /// The user of a token.
@@ -80,15 +90,11 @@ impl Reviews {
         user.map_err(|error| unavailable(&error))?.ok_or_else(Refusal::unauthenticated)
     }
 
-    /// Admits a user who may use the sandbox.
-    pub(super) async fn admit(&self, user: &User, target: &Target) -> Result<Caller, Refusal> {
-        let right = (user.clone(), target.namespace.clone(), target.id.clone());
-        let is_allowed = self.rights.try_get_with(right, self.review_access(user, target)).await;
-        if is_allowed.map_err(|error| unavailable(&error))? {
-            Ok(Caller::User(user.name.clone()))
-        } else {
-            Err(Refusal::forbidden())
-        }
+    /// Whether the user may use the object.
+    pub(super) async fn is_allowed(&self, user: &User, object: &Object) -> Result<bool, Refusal> {
+        let right = (user.clone(), object.clone());
+        let is_allowed = self.rights.try_get_with(right, self.review_access(user, object)).await;
+        is_allowed.map_err(|error| unavailable(&error))
     }
 
     async fn review_token(&self, token: &str) -> Result<Option<User>, String> {
@@ -96,7 +102,8 @@ impl Reviews {
         let spec = TokenReviewSpec { token: token.to_owned(), audiences };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api: Api<TokenReview> = Api::all(self.client.clone());
-        let status = within(api.create(&PostParams::default(), &review)).await?.status.unwrap_or_default();
+        let status =
+            self.review(api.create(&PostParams::default(), &review)).await?.status.unwrap_or_default();
         if status.authenticated != Some(true) {
             return Ok(None);
         }
@@ -106,14 +113,18 @@ impl Reviews {
         Ok(status.user.filter(|_| is_for_us).map(User::from))
     }
 
-    async fn review_access(&self, user: &User, target: &Target) -> Result<bool, String> {
+    async fn review_access(&self, user: &User, object: &Object) -> Result<bool, String> {
+        let (group, resource, name) = match object {
+            Object::Sandbox(name) => ("agents.x-k8s.io", "sandboxes", name),
+            Object::Claim(name) => ("extensions.agents.x-k8s.io", "sandboxclaims", name),
+        };
         let resource = ResourceAttributes {
-            group: Some("agents.x-k8s.io".to_owned()),
-            resource: Some("sandboxes".to_owned()),
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
             subresource: Some("proxy".to_owned()),
             verb: Some("create".to_owned()),
-            namespace: Some(target.namespace.clone()),
-            name: Some(target.id.clone()),
+            namespace: Some(name.namespace.clone()),
+            name: Some(name.name.clone()),
             ..ResourceAttributes::default()
         };
         let spec = SubjectAccessReviewSpec {
@@ -126,20 +137,24 @@ impl Reviews {
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let status = within(api.create(&PostParams::default(), &review)).await?.status;
+        let status = self.review(api.create(&PostParams::default(), &review)).await?.status;
         Ok(status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
-}
 
-async fn within<T>(review: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
-    match tokio::time::timeout(LIMIT, review).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+    /// Runs a review within its limit, and measures it.
+    async fn review<T>(&self, review: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+        let started = Instant::now();
+        let answer = timeout(LIMIT, review).await;
+        self.metrics.note_review(started.elapsed());
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+        }
     }
 }
 
-/// Nobody is admitted while the API server cannot be asked.
+/// The refusal of a request while the API server cannot be asked: without a review there is no admission.
 fn unavailable(error: &str) -> Refusal {
     tracing::warn!(error, "the API server did not review a request");
     Refusal::unavailable("The API server cannot check the credential at the moment.")

@@ -2,16 +2,24 @@
 //!
 //! The payload is `{"ns", "name", "exp"}`; the signature is an HMAC-SHA256 over a context string and the encoded payload.
 //! A token is verified with any of several keys, so that a key can be rotated while old tokens are still valid.
+//!
+//! A [`Share`] is the token of a shared preview link: it opens one port, and is signed in a context of its own, so that
+//! neither kind of token passes as the other.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use data_encoding::BASE64URL_NOPAD;
 use ring::hmac;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::preview::{Preview, remaining};
 
 const VERSION: &str = "v1.";
 const CONTEXT: &str = "agent-sandbox/scoped-token/v1.";
+const SHARE_VERSION: &str = "s1.";
+const SHARE_CONTEXT: &str = "sandpod/share/v1.";
 /// The output size of SHA-256: a shorter key could be guessed from one token.
 const MIN_SECRET_BYTES: usize = 32;
 
@@ -19,7 +27,7 @@ const MIN_SECRET_BYTES: usize = 32;
 ///
 /// ```
 /// use std::time::Duration;
-/// use sandpod_router::access::scoped_token::Keys;
+/// use sandpod_router::scoped_token::Keys;
 ///
 /// let keys = Keys::new(&[b"0123456789abcdef0123456789abcdef"]).unwrap();
 /// let token = keys.sign("agents", "box", Duration::from_secs(60));
@@ -39,6 +47,28 @@ pub struct Scope {
     /// The second since 1970 from which on the token is invalid.
     #[serde(rename = "exp")]
     pub expires_at: u64,
+}
+
+/// The port that a shared link opens.
+#[derive(Clone, Debug, Eq, PartialEq, Deserialize, Serialize)]
+pub struct Share {
+    #[serde(rename = "ns")]
+    namespace: String,
+    name: String,
+    port: u16,
+    #[serde(rename = "exp")]
+    expires_at: u64,
+}
+
+impl Share {
+    pub(crate) fn is_for(&self, preview: &Preview) -> bool {
+        let sandbox = &preview.sandbox;
+        (self.namespace == sandbox.namespace && self.name == sandbox.name) && self.port == preview.port
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        remaining(self.expires_at)
+    }
 }
 
 /// Whether a bearer token has the form of a scoped one.
@@ -63,29 +93,48 @@ impl Keys {
         if keys.is_empty() { Err("No secret for scoped tokens.".to_owned()) } else { Ok(Self(keys.into())) }
     }
 
-    /// Makes a token that is valid for `lifetime`, in whole seconds.
+    /// Signs a token that is valid for `lifetime`, in whole seconds.
     #[must_use]
     pub fn sign(&self, namespace: &str, name: &str, lifetime: Duration) -> String {
         let expires_at = now() + lifetime.as_secs();
         let scope = Scope { namespace: namespace.to_owned(), name: name.to_owned(), expires_at };
-        let payload = serde_json::to_vec(&scope).unwrap_or_default(); // strings always serialize
-        let payload = BASE64URL_NOPAD.encode(&payload);
-        let signature = hmac::sign(&self.0[0], format!("{CONTEXT}{payload}").as_bytes());
-        format!("{VERSION}{payload}.{}", BASE64URL_NOPAD.encode(signature.as_ref()))
+        self.sign_as(VERSION, CONTEXT, &scope)
     }
 
     /// Returns the scope of a token that one of the keys signed and that has not expired.
     #[must_use]
     pub fn verify(&self, token: &str) -> Option<Scope> {
-        let (payload, signature) = token.strip_prefix(VERSION)?.split_once('.')?;
-        let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).ok()?;
-        let signed = format!("{CONTEXT}{payload}");
-        let is_signed = self.0.iter().any(|key| hmac::verify(key, signed.as_bytes(), &signature).is_ok());
-        if !is_signed {
-            return None;
-        }
-        let scope: Scope = serde_json::from_slice(&BASE64URL_NOPAD.decode(payload.as_bytes()).ok()?).ok()?;
+        let scope: Scope = self.verify_as(VERSION, CONTEXT, token)?;
         (now() < scope.expires_at).then_some(scope)
+    }
+
+    /// Signs the token of a shared link; returns it and the second since 1970 at which it ends.
+    pub(crate) fn sign_share(&self, preview: &Preview, lifetime: Duration) -> (String, u64) {
+        let expires_at = now() + lifetime.as_secs();
+        let (namespace, name) = (preview.sandbox.namespace.clone(), preview.sandbox.name.clone());
+        let share = Share { namespace, name, port: preview.port, expires_at };
+        (self.sign_as(SHARE_VERSION, SHARE_CONTEXT, &share), expires_at)
+    }
+
+    pub(crate) fn verify_share(&self, token: &str) -> Option<Share> {
+        let share: Share = self.verify_as(SHARE_VERSION, SHARE_CONTEXT, token)?;
+        (now() < share.expires_at).then_some(share)
+    }
+
+    fn sign_as(&self, version: &str, context: &str, claims: &impl Serialize) -> String {
+        let payload = serde_json::to_vec(claims).unwrap_or_default(); // strings and numbers always serialize
+        let payload = BASE64URL_NOPAD.encode(&payload);
+        let signature = hmac::sign(&self.0[0], format!("{context}{payload}").as_bytes());
+        format!("{version}{payload}.{}", BASE64URL_NOPAD.encode(signature.as_ref()))
+    }
+
+    fn verify_as<T: DeserializeOwned>(&self, version: &str, context: &str, token: &str) -> Option<T> {
+        let (payload, signature) = token.strip_prefix(version)?.split_once('.')?;
+        let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).ok()?;
+        let signed = format!("{context}{payload}");
+        let is_signed = self.0.iter().any(|key| hmac::verify(key, signed.as_bytes(), &signature).is_ok());
+        let payload = BASE64URL_NOPAD.decode(payload.as_bytes()).ok().filter(|_| is_signed)?;
+        serde_json::from_slice(&payload).ok()
     }
 }
 

@@ -1,0 +1,86 @@
+//! Callers that send too much, too slowly or too often, and sandboxes that end in the middle.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use sandpod_router::{Limits, Options};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::stage::{SOON, Stage, echo, open_echo, send_raw};
+
+#[tokio::test]
+async fn an_oversized_head_is_refused() {
+    let stage = Stage::open().await;
+    let answer = send_raw(&stage, &format!("X-Large: {}", "x".repeat(100 << 10)), "").await;
+    assert!(answer.starts_with("HTTP/1.1 431") || answer.is_empty(), "{answer}");
+    let many: Vec<_> = (0..1000).map(|number| format!("X-{number}: y")).collect();
+    let answer = send_raw(&stage, &many.join("\r\n"), "").await;
+    assert!(answer.starts_with("HTTP/1.1 431") || answer.is_empty(), "{answer}");
+}
+
+#[tokio::test]
+async fn clients_that_send_no_whole_head_lose_their_connection() {
+    let stage = Stage::open().await;
+    let beginnings: [&[u8]; 4] = [b"", b"PRI * HT", b"POST /a HTTP/1.1\r\nHost:", b"GET /"];
+    let mut streams = Vec::new();
+    for beginning in beginnings {
+        let mut stream = TcpStream::connect(stage.front).await.unwrap();
+        stream.write_all(beginning).await.unwrap();
+        streams.push(stream);
+    }
+    for mut stream in streams {
+        let mut rest = Vec::new();
+        let end = timeout(SOON, stream.read_to_end(&mut rest)).await;
+        let _ = end.expect("the router closes the connection");
+        assert!(!rest.starts_with(b"HTTP/1.1 2"), "{rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_caller_keeps_no_connection() {
+    let stage = Stage::open().await;
+    let mut stream = TcpStream::connect(stage.front).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: front\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    timeout(SOON, stream.read_to_string(&mut answer)).await.expect("the connection ends").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("connection: close"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
+    let stage = Stage::open().await;
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let request = stage.request("/die").body(Full::<Bytes>::default()).unwrap();
+    let response = timeout(SOON, client.request(request)).await.expect("an answer").unwrap();
+    let body = timeout(SOON, response.into_body().collect()).await.expect("an end");
+    assert!(body.is_err(), "the body ends with an error");
+    assert!(stage.get("/any").await.0.is_success(), "the router goes on");
+}
+
+/// Each connection has four ends in this process.
+fn allow_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+}
+
+#[tokio::test]
+async fn a_thousand_idle_websockets_stay_open() {
+    allow_open_files();
+    let limits = Limits { per_sandbox: 2000, ..Limits::default() };
+    let stage = Stage::open_with(Options { limits, ..Options::default() }).await;
+    let mut streams = Vec::new();
+    for _ in 0..1000 {
+        streams.push(open_echo(&stage).await);
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for stream in &mut streams {
+        assert!(echo(stream).await);
+    }
+    assert!(stage.router.metrics().text().contains("sandbox_router_open_tunnels 1000"));
+}
