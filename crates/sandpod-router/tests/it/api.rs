@@ -93,7 +93,7 @@ impl FakeApi {
         let claim = format!("claim-{name}");
         self.add(
             SANDBOXES,
-            json!({
+            &json!({
                 "apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox",
                 "metadata": {
                     "name": name, "namespace": "agents", "uid": uid, "resourceVersion": "2",
@@ -104,7 +104,7 @@ impl FakeApi {
         );
         self.add(
             PODS,
-            json!({
+            &json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {
                     "name": name, "namespace": "agents", "uid": format!("pod-{name}"), "resourceVersion": "2",
@@ -133,7 +133,7 @@ impl FakeApi {
         }
     }
 
-    fn add(&self, kind: &'static str, object: Value) {
+    fn add(&self, kind: &'static str, object: &Value) {
         self.0.objects.lock().unwrap().entry(kind).or_default().push(object.clone());
         let _ = self.0.events.send((kind, json!({ "type": "ADDED", "object": object })));
     }
