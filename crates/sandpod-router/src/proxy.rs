@@ -212,7 +212,7 @@ impl Router {
             }
         };
         let Admitted { target, sandbox, caller, end } = admitted;
-        let known = sandbox.as_ref().filter(|sandbox| inner.registry.knows(sandbox));
+        let known = sandbox.as_ref().filter(|sandbox| inner.registry.contains(sandbox));
         *note = Note {
             namespace: known.map(|sandbox| sandbox.namespace.clone()).unwrap_or_default(),
             id: target.name.to_string(),

@@ -52,7 +52,7 @@ impl Source {
     const SYNCED: Self = Self { is_synced: true, is_current: true };
 }
 
-/// What the registry has about a sandbox.
+/// The state of a sandbox in the registry.
 #[derive(Clone, Debug)]
 pub enum Lookup {
     /// It can be reached.
@@ -105,7 +105,7 @@ impl Registry {
     }
 
     /// Whether there is a `Sandbox` of this name.
-    pub(crate) fn knows(&self, sandbox: &SandboxRef) -> bool {
+    pub(crate) fn contains(&self, sandbox: &SandboxRef) -> bool {
         self.read().sandboxes.contains_key(sandbox)
     }
 

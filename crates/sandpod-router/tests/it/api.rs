@@ -193,7 +193,7 @@ impl FakeApi {
     }
 
     fn watch(&self, kind: &'static str) -> Answer {
-        // Objects that were added after the list are sent again; the watch ignores what it knows.
+        // Objects that were added after the list are sent again; the watch ignores known ones.
         let objects = self.0.objects.lock().unwrap().get(kind).cloned().unwrap_or_default();
         let present = objects.into_iter().map(|object| {
             let line = format!("{}\n", json!({ "type": "ADDED", "object": object }));
