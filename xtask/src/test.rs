@@ -239,7 +239,8 @@ impl<'a> Run<'a> {
             });
         }
         if self.has(&[Part::AgentSandbox]) {
-            plan.add(AGENT_SANDBOX_TESTS, &[BUILD, CLUSTER, CLUSTER_TESTS], || {
+            // After the package, whose job creates the Python environment that some of them use.
+            plan.add(AGENT_SANDBOX_TESTS, &[BUILD, CLUSTER, PACKAGE, CLUSTER_TESTS], || {
                 self.run_suites(Part::AgentSandbox, |_| true)
             });
         }

@@ -39,6 +39,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
+use crate::kubeconfig::Kubeconfig;
+
 /// The limit of every wait of a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,6 +48,8 @@ const RAW_ROLE: &str = include_str!("../../../deploy/rbac/raw.yaml");
 const NAMESPACES_ROLE: &str = include_str!("../../../deploy/rbac/raw-namespaces.yaml");
 const NAMESPACES_ACCOUNT: &str = "sandpod-raw-namespaces";
 const AGENT_SANDBOX_ROLE: &str = include_str!("../../../deploy/rbac/agent-sandbox.yaml");
+const ROUTER_ROLE: &str = include_str!("../../../deploy/rbac/router.yaml");
+const ROUTER_ACCOUNT: &str = "sandpod-router";
 
 /// A namespaced object with the properties that the waits need.
 pub trait Object:
@@ -197,6 +201,16 @@ impl Namespace {
         self.client_as("sandpod-agent-sandbox", "extensions.agents.x-k8s.io", "sandboxclaims").await
     }
 
+    /// A kubeconfig with the permissions of deploy/rbac/router.yaml.
+    pub async fn router(&self) -> Kubeconfig {
+        self.apply(ROUTER_ROLE).await;
+        let reviews =
+            json!({ "verb": "create", "group": "authentication.k8s.io", "resource": "tokenreviews" });
+        let client = self.token_client(ROUTER_ACCOUNT).await;
+        await_permission(&client, ROUTER_ACCOUNT, reviews).await;
+        Kubeconfig::of(json!({ "token": self.token(ROUTER_ACCOUNT, None).await }))
+    }
+
     /// A client without any permission.
     pub async fn without_permissions(&self) -> Client {
         self.token_client("default").await
@@ -345,7 +359,7 @@ fn through(proxy: SocketAddr, mut config: Config) -> Client {
     sandpod_kube::client::client(&config).expect("a client can be built")
 }
 
-/// Deletes the objects that [`Namespace::raw_namespaces`] created outside of the namespace.
+/// Deletes the objects that [`Namespace::raw_namespaces`] or [`Namespace::router`] created outside of the namespace.
 async fn delete_cluster_role(admin: &Client, namespace: &str) {
     let (name, how) = (cluster_role_name(namespace), DeleteParams::default());
     // Most tests have none. One that stays grants nothing after its ServiceAccount is gone.

@@ -12,6 +12,7 @@ use super::libtest::{Reader, listed};
 use super::runner::run_and_read;
 use crate::cluster;
 use crate::progress::step;
+use crate::python::Environment;
 use crate::results::{Outcome, Results};
 use crate::shell::{command, output};
 use crate::workspace::root;
@@ -112,6 +113,10 @@ impl Suite {
             command.env("SANDPOD_XTASK", std::env::current_exe()?);
             // For tests that run kubectl.
             command.env("PATH", cluster::path_with_tools()?);
+        }
+        if self.part == Part::AgentSandbox && kubeconfig.is_some() {
+            // For tests that run agent-sandbox's own client.
+            command.env("SANDPOD_TEST_PYTHON", Environment::prepare()?.program("python"));
         }
         let mut reader = Reader::new(&self.name, tests, THREADS);
         run_and_read(&mut command, &self.name, results, |line| reader.read(line))
