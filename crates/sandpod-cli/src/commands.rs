@@ -18,6 +18,7 @@ mod kill;
 mod list;
 mod logs;
 mod ls;
+mod man_pages;
 mod manifests;
 mod mv;
 mod pool;
@@ -122,6 +123,9 @@ pub(crate) enum Command {
     Manifests(manifests::Arguments),
     /// Print a shell completion script
     Completions(completions::Arguments),
+    /// Write the manual pages of all commands into a directory
+    #[command(hide = true)]
+    ManPages(man_pages::Arguments),
 }
 
 impl Command {
@@ -165,6 +169,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> Result<ExitCode>
         Command::Config(arguments) => config::run(&arguments, context),
         Command::Manifests(arguments) => manifests::run(&arguments, context),
         Command::Completions(arguments) => completions::run(&arguments, context),
+        Command::ManPages(arguments) => man_pages::run(&arguments, context),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -31,10 +31,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use sandpod::EmbeddedGuest;
 
 use crate::commands::{Command, Context};
 use crate::exit::Failure;
 use crate::output::Output;
+
+/// The guests that this command places into Pods. A build by cargo alone has none.
+const GUESTS: &[EmbeddedGuest] = include!(concat!(env!("OUT_DIR"), "/guests.rs"));
 
 const ABOUT: &str = "\
 Examples:
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Err(error) => return usage::report(error),
     };
     output.log();
+    sandpod::embed_guests(GUESTS);
     // One thread: a command mostly waits, and waking another thread costs more than its work.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -2,7 +2,11 @@
 
 use std::env;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use flate2::read::DeflateDecoder;
 
 use crate::{Error, ErrorKind, Result};
 
@@ -14,6 +18,30 @@ const GUEST: &str = "sandpod-guest";
 /// CPU architecture of this machine.
 const OWN_ARCH: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
+/// The guests of this executable, see [`embed_guests`].
+static EMBEDDED: OnceLock<&'static [EmbeddedGuest]> = OnceLock::new();
+
+/// The guest's programs for one architecture as part of an executable, each compressed by deflate.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedGuest {
+    /// The architecture as Kubernetes names it, such as `amd64`.
+    pub arch: &'static str,
+    /// The program that starts the guest.
+    pub boot: &'static [u8],
+    /// The guest.
+    pub guest: &'static [u8],
+}
+
+/// Makes the guests that were built into this executable available to all providers. They are used if no directory holds a
+/// guest that was installed with the executable. Only the first call has an effect.
+///
+/// ```
+/// sandpod::embed_guests(&[]);
+/// ```
+pub fn embed_guests(guests: &'static [EmbeddedGuest]) {
+    let _ = EMBEDDED.set(guests);
+}
+
 /// Contents of both programs.
 pub(crate) struct GuestBinaries {
     pub(crate) boot: Vec<u8>,
@@ -21,9 +49,38 @@ pub(crate) struct GuestBinaries {
 }
 
 /// Reads the programs for `arch` from the first of these that has both: `SANDPOD_GUEST_DIR`, the directory beside `package_dir`
-/// or the executable, and the user's cache directory.
+/// or the executable, the executable itself, and the user's cache directory.
 pub(crate) fn find(arch: &str, package_dir: Option<&Path>) -> Result<GuestBinaries> {
-    read_first(&candidates(arch, named(), package_dir), arch)
+    let embedded = EMBEDDED.get().copied().unwrap_or_default();
+    find_in(arch, named(), package_dir, embedded)
+}
+
+fn find_in(
+    arch: &str,
+    named: Option<PathBuf>,
+    package_dir: Option<&Path>,
+    embedded: &[EmbeddedGuest],
+) -> Result<GuestBinaries> {
+    // The cache may contain another version than the executable.
+    let only_cached = named.is_none() && beside(arch, package_dir).is_none_or(|dir| !is_complete(&dir));
+    match embedded.iter().find(|guest| guest.arch == arch) {
+        Some(guest) if only_cached => inflate(guest),
+        _ => read_first(&candidates(arch, named, package_dir), arch),
+    }
+}
+
+fn inflate(guest: &EmbeddedGuest) -> Result<GuestBinaries> {
+    let inflated = |packed: &[u8]| {
+        let mut program = Vec::new();
+        DeflateDecoder::new(packed).read_to_end(&mut program).map(|_| program).map_err(|cause| {
+            Error::new(
+                ErrorKind::StartFailed,
+                format!("The guest for {} in this executable is damaged: {cause}.", guest.arch),
+                "Install sandpod again.",
+            )
+        })
+    };
+    Ok(GuestBinaries { boot: inflated(guest.boot)?, guest: inflated(guest.guest)? })
 }
 
 /// Path of the guest's program for this machine, in the directories that [`find`] searches.
@@ -64,7 +121,7 @@ fn cache_dir() -> Option<PathBuf> {
 }
 
 fn first<'a>(candidates: &'a [PathBuf], arch: &str) -> Result<&'a Path> {
-    let found = candidates.iter().find(|dir| dir.join(BOOT).is_file() && dir.join(GUEST).is_file());
+    let found = candidates.iter().find(|dir| is_complete(dir));
     found.map(PathBuf::as_path).ok_or_else(|| {
         let looked: Vec<_> = candidates.iter().map(|dir| dir.display().to_string()).collect();
         Error::new(
@@ -73,6 +130,10 @@ fn first<'a>(candidates: &'a [PathBuf], arch: &str) -> Result<&'a Path> {
             "Build it with `cargo xtask guest`, or set SANDPOD_GUEST_DIR to the folder that holds it.",
         )
     })
+}
+
+fn is_complete(dir: &Path) -> bool {
+    dir.join(BOOT).is_file() && dir.join(GUEST).is_file()
 }
 
 fn read_first(candidates: &[PathBuf], arch: &str) -> Result<GuestBinaries> {
@@ -117,6 +178,31 @@ mod tests {
         fs::remove_dir_all(temporary).unwrap();
         let found = found.unwrap();
         assert_eq!((&found.boot[..], &found.guest[..]), (BOOT.as_bytes(), GUEST.as_bytes()));
+    }
+
+    #[test]
+    fn embedded_guest_is_used_unless_one_is_named_or_installed_beside_the_executable() {
+        let packed = |text: &str| {
+            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+            &*encoder.finish().unwrap().leak()
+        };
+        let embedded = [EmbeddedGuest { arch: "amd64", boot: packed("boot"), guest: packed("guest") }];
+        let installed = env::temp_dir().join(format!("sandpod-embedded-{}", std::process::id()));
+        fs::create_dir_all(installed.join("guest/amd64")).unwrap();
+        for program in [BOOT, GUEST] {
+            fs::write(installed.join("guest/amd64").join(program), "installed").unwrap();
+        }
+
+        let none = find_in("amd64", None, Some("/no/such/dir".as_ref()), &embedded);
+        let beside = find_in("amd64", None, Some(&installed), &embedded);
+        let named = find_in("amd64", Some("/no/such/dir".into()), None, &embedded);
+
+        fs::remove_dir_all(installed).unwrap();
+        let none = none.unwrap();
+        assert_eq!((&none.boot[..], &none.guest[..]), (&b"boot"[..], &b"guest"[..]));
+        assert_eq!(beside.unwrap().guest, b"installed");
+        assert!(named.is_err());
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub use guard::{
     CANCELLED, Checked, CommandRules, DenyScope, Operation, Process, ProcessInfo, Receipt, Sandbox,
     SandboxPolicy, Traversal,
 };
+pub use guest_binaries::{EmbeddedGuest, embed_guests};
 pub use id::SandboxId;
 pub use metrics::{Metrics, OperationMetrics};
 pub use modes::{Config, Mode};
