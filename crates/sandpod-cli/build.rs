@@ -34,6 +34,6 @@ fn pack(program: &Path, to: &Path) -> Result<String, Box<dyn Error>> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(&content)?;
     fs::write(to, encoder.finish()?)?;
-    let name = to.file_name().unwrap_or_default();
-    Ok(format!("include_bytes!(concat!(env!(\"OUT_DIR\"), \"/\", {name:?}))"))
+    let name = to.file_name().unwrap_or_default().display();
+    Ok(format!("include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{name}\"))"))
 }

@@ -1,23 +1,22 @@
-//! The static binaries that go into a sandbox. `cargo xtask guest` builds them quickly, into the cache where the library
-//! looks for them. `cargo xtask dist` builds the released ones, into `dist`.
+//! The static binaries that go into a sandbox, and the command, which contains them. `cargo xtask guest` builds the guest
+//! quickly, into the cache where the library looks for it. `cargo xtask dist` builds the released ones.
 
-use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use sha2::{Digest as _, Sha256};
 
+use crate::dist;
 use crate::progress::{Clock, step};
-use crate::shell::{command, output, run, succeeds};
-use crate::workspace::{cache, hex, root, target};
+use crate::shell::{command, run, succeeds};
+use crate::workspace::{cache, root, target};
 
 const GUEST: &str = "sandpod-guest";
+const COMMAND: &str = "sandpod-cli";
 pub(crate) const BINARIES: [&str; 2] = ["sandpod-boot", "sandpod-guest"];
-/// The largest size of each as released, in bytes.
-const LIMITS: [(&str, usize); 2] = [("sandpod-boot", 500 << 10), ("sandpod-guest", 5 << 20)];
 
 /// An architecture that sandboxes run on, as Kubernetes names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -32,9 +31,25 @@ impl Arch {
         if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 }
     }
 
+    /// The other one.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Amd64 => Self::Arm64,
+            Self::Arm64 => Self::Amd64,
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// Its name in Node.
+    pub(crate) fn node(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x64",
             Self::Arm64 => "arm64",
         }
     }
@@ -48,7 +63,7 @@ impl Arch {
 }
 
 /// The Cargo profile that the guest is built with.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum Profile {
     /// For tests: quick to build.
     Quick,
@@ -59,7 +74,7 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Quick => "quick",
             Self::Release => "release",
@@ -72,7 +87,8 @@ impl Profile {
 pub(crate) fn build(arch: Arch, profile: Profile) -> Result<PathBuf> {
     let clock = Clock::start();
     step(format!("building the guest for {}", arch.name()));
-    let kept = keep(&compile(&[GUEST], arch, &usable_target(arch)?, profile)?, arch)?;
+    let built = Build { packages: &[GUEST], programs: &BINARIES, arch, profile, guests: None }.run(None)?;
+    let kept = keep(&built, arch)?;
     step(format!("built in {:.0}s", clock.seconds()));
     Ok(kept)
 }
@@ -81,16 +97,57 @@ pub(crate) fn build(arch: Arch, profile: Profile) -> Result<PathBuf> {
 pub(crate) struct ForTests {
     /// The directory that holds the guest.
     pub(crate) guest: PathBuf,
-    /// The command `sandpod`.
+    /// The directory that holds one directory with the guest for each architecture, as packages contain it.
+    pub(crate) embedded: PathBuf,
+    /// The command `sandpod`, which contains the guest.
     pub(crate) command: PathBuf,
 }
 
-/// Builds the guest and the command for tests, at once: apart, they would need two builds of some dependencies.
+/// Builds the guest and the command for tests. Both builds select both packages, so that they share their dependencies.
 pub(crate) fn build_for_tests() -> Result<ForTests> {
     step("building the guest and the command for tests");
-    let arch = Arch::own();
-    let built = compile(&[GUEST, "sandpod-cli"], arch, &usable_target(arch)?, Profile::Quick)?;
-    Ok(ForTests { guest: keep(&built, arch)?, command: built.join("sandpod") })
+    let (arch, profile) = (Arch::own(), Profile::Quick);
+    let guest = Build { packages: &[GUEST, COMMAND], programs: &BINARIES, arch, profile, guests: None };
+    let programs = guest.run(None)?;
+    let embedded = stage(&programs, arch, profile)?;
+    Build { programs: &["sandpod"], guests: Some(&embedded), ..guest }.run(None)?;
+    Ok(ForTests { guest: keep(&programs, arch)?, embedded, command: programs.join("sandpod") })
+}
+
+/// Builds the guest of a release; returns the directory that holds one directory for each architecture built so far.
+pub(crate) fn build_released(arch: Arch) -> Result<PathBuf> {
+    let profile = Profile::Dist;
+    let build = Build { packages: &[GUEST], programs: &BINARIES, arch, profile, guests: None };
+    stage(&build.run(None)?, arch, profile)
+}
+
+/// Builds the command of a release with the guests below `guests`; returns its path. `zigbuild` makes the command of
+/// cargo-zigbuild, which compiles C for another architecture.
+pub(crate) fn build_released_command(
+    arch: Arch,
+    guests: &Path,
+    zigbuild: impl FnOnce() -> Result<Command>,
+) -> Result<PathBuf> {
+    let (packages, programs, profile) = (&[COMMAND][..], &["sandpod"][..], Profile::Dist);
+    let build = Build { packages, programs, arch, profile, guests: Some(guests) };
+    let zigbuild = if arch == Arch::own() { None } else { Some(zigbuild()?) };
+    Ok(build.run(zigbuild)?.join("sandpod"))
+}
+
+/// Copies the guest to where builds embed it; returns the directory that holds one directory for each architecture. Files that
+/// did not change keep their times, because cargo compares those.
+fn stage(built: &Path, arch: Arch, profile: Profile) -> Result<PathBuf> {
+    let all = target().join("guests").join(profile.name());
+    let dir = all.join(arch.name());
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    for binary in BINARIES {
+        let (built, staged) = (fs::read(built.join(binary))?, dir.join(binary));
+        if fs::read(&staged).ok().as_ref() != Some(&built) {
+            fs::write(&staged, built)?;
+            fs::set_permissions(&staged, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    Ok(all)
 }
 
 /// Copies the guest into the cache; returns the directory there.
@@ -108,79 +165,58 @@ fn keep(built: &Path, arch: Arch) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Builds the released binaries for every architecture that can be built here; fails if one is too large.
-pub(crate) fn dist() -> Result<()> {
-    let (dist, mut shipped) = (root().join("dist"), Shipped::default());
-    for arch in [Arch::Amd64, Arch::Arm64] {
-        step(format!("building the released binaries for {}", arch.name()));
-        let triple = match usable_target(arch) {
-            Ok(triple) => triple,
-            Err(error) if arch != Arch::own() => {
-                step(format!("skipped: {error:#}"));
-                continue;
+/// A build of static programs.
+#[derive(Clone, Copy)]
+struct Build<'a> {
+    packages: &'a [&'a str],
+    programs: &'a [&'a str],
+    arch: Arch,
+    profile: Profile,
+    /// The directory of the guests that the command embeds.
+    guests: Option<&'a Path>,
+}
+
+impl Build<'_> {
+    /// Runs cargo, or the given command of cargo-zigbuild; returns the directory that holds the programs.
+    fn run(&self, zigbuild: Option<Command>) -> Result<PathBuf> {
+        let triple = usable_target(self.arch)?;
+        let flags = if triple.ends_with("gnu") { "-Ctarget-feature=+crt-static" } else { "" };
+        let mut cargo = match zigbuild {
+            Some(mut zigbuild) => {
+                zigbuild.arg("zigbuild");
+                zigbuild
             }
-            Err(error) => return Err(error),
+            None => self.own_cargo(&triple),
         };
-        shipped.add(&compile(&[GUEST], arch, &triple, Profile::Dist)?, &dist, &triple)?;
-        if arch == Arch::own() {
-            run_in_empty_root(&dist.join(&triple).join("sandpod-guest"))?;
+        cargo.args(["--quiet", "--locked", "--profile", self.profile.name(), "--target", &triple]);
+        cargo.args(self.packages.iter().flat_map(|package| ["--package", package]));
+        cargo.args(self.programs.iter().flat_map(|program| ["--bin", program]));
+        if let Some(guests) = self.guests {
+            cargo.env("SANDPOD_EMBED_GUESTS", guests);
         }
-    }
-    fs::write(dist.join("SHA256SUMS"), &shipped.sums)?;
-    ensure!(shipped.too_large.is_empty(), "larger than the limit: {}", shipped.too_large.join(", "));
-    Ok(())
-}
-
-/// The contents of `dist`.
-#[derive(Default)]
-struct Shipped {
-    sums: String,
-    too_large: Vec<String>,
-}
-
-impl Shipped {
-    /// Copies the binaries of one architecture there.
-    fn add(&mut self, built: &Path, dist: &Path, triple: &str) -> Result<()> {
-        fs::create_dir_all(dist.join(triple))?;
-        for (binary, limit) in LIMITS {
-            let shipped = dist.join(triple).join(binary);
-            fs::copy(built.join(binary), &shipped)?;
-            let content = fs::read(&shipped)?;
-            step(format!("{triple}/{binary}: {} KiB of at most {}", content.len() / 1024, limit / 1024));
-            writeln!(self.sums, "{}  {triple}/{binary}", hex(&Sha256::digest(&content)))?;
-            self.too_large.extend((content.len() > limit).then(|| format!("{triple}/{binary}")));
+        if self.profile == Profile::Dist {
+            dist::make_reproducible(&mut cargo, flags)?;
+        } else if !flags.is_empty() {
+            cargo.env("RUSTFLAGS", flags);
         }
-        Ok(())
+        run(cargo.current_dir(root()))
+            .with_context(|| format!("cannot build {}", self.programs.join(" and ")))?;
+        Ok(target().join(triple).join(self.profile.name()))
     }
-}
 
-/// Checks that the guest runs in a root directory without any other file, as in an empty image.
-fn run_in_empty_root(guest: &Path) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        step("not run in an empty root: that needs root");
-        return Ok(());
+    /// `cargo build`, which compiles no C for another architecture.
+    fn own_cargo(&self, triple: &str) -> Command {
+        let mut cargo = command("cargo", ["build"]);
+        if self.arch == Arch::own() {
+            // ring's C code needs no library, so this machine's compiler can build it for musl.
+            cargo.env(format!("CC_{}", triple.replace('-', "_")), "cc");
+        } else {
+            // No C is linked, so the toolchain's own linker works for another architecture.
+            let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
+            cargo.env(variable, "rust-lld");
+        }
+        cargo
     }
-    let empty = tempfile::tempdir()?;
-    fs::copy(guest, empty.path().join("guest"))?;
-    let version =
-        output(&mut command("chroot", [empty.path().as_os_str(), "/guest".as_ref(), "--version".as_ref()]))
-            .context("the guest does not run in an empty root")?;
-    step(format!("it runs in an empty root: {}", version.trim()));
-    Ok(())
-}
-
-/// Compiles the binaries of packages; returns the directory that holds them.
-fn compile(packages: &[&str], arch: Arch, triple: &str, profile: Profile) -> Result<PathBuf> {
-    let mut cargo = command("cargo", ["build", "--bins", "--quiet"]);
-    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
-    cargo.args(["--profile", profile.name(), "--target", triple]).current_dir(root());
-    set_linker(&mut cargo, arch, triple);
-    if arch == Arch::own() {
-        // ring's C code needs no library, so this machine's compiler can build it for musl.
-        cargo.env(format!("CC_{}", triple.replace('-', "_")), "cc");
-    }
-    run(&mut cargo).with_context(|| format!("cannot build {}", packages.join(" and ")))?;
-    Ok(target().join(triple).join(profile.name()))
 }
 
 /// The musl target, which is added if needed; a target with static glibc if there is no musl.
@@ -194,37 +230,4 @@ fn usable_target(arch: Arch) -> Result<String> {
     }
     step(format!("there is no {musl} toolchain: linking glibc statically instead"));
     Ok(format!("{}-unknown-linux-gnu", arch.rust()))
-}
-
-fn set_linker(cargo: &mut Command, arch: Arch, triple: &str) {
-    if triple.ends_with("gnu") {
-        cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    }
-    if arch != Arch::own() {
-        // No C is linked, so the toolchain's own linker works for another architecture.
-        let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
-        cargo.env(variable, "rust-lld");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn released_binaries_have_checksums_and_a_too_large_one_is_named() {
-        let (built, dist) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut shipped = Shipped::default();
-        for (triple, boot_bytes) in [("one", 3), ("other", (500 << 10) + 1)] {
-            fs::write(built.path().join("sandpod-boot"), vec![0; boot_bytes]).unwrap();
-            fs::write(built.path().join("sandpod-guest"), "guest").unwrap();
-            shipped.add(built.path(), dist.path(), triple).unwrap();
-        }
-        fs::write(dist.path().join("SHA256SUMS"), &shipped.sums).unwrap();
-
-        assert_eq!(shipped.too_large, ["other/sandpod-boot"]);
-        let mut check = command("sha256sum", ["--check", "SHA256SUMS"]);
-        let listing = output(check.current_dir(dist.path())).unwrap();
-        assert_eq!(listing.lines().filter(|line| line.ends_with(": OK")).count(), 4, "{listing}");
-    }
 }

@@ -46,7 +46,7 @@ pub(crate) fn ctr(kubeconfig: &Path) -> Option<Command> {
 }
 
 /// The files of the image, at its root: the boot stub, and the guest as one deflated part.
-fn layer(built: &Path) -> Result<Vec<u8>> {
+pub(crate) fn layer(built: &Path) -> Result<Vec<u8>> {
     let mut guest = DeflateEncoder::new(Vec::new(), Compression::best());
     guest.write_all(&fs::read(built.join("sandpod-guest"))?)?;
     let mut layer = Builder::new(Vec::new());

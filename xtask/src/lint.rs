@@ -6,14 +6,18 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::node;
 use crate::progress::{Clock, step};
 use crate::python::{self, Environment};
 use crate::shell::{command, line, output, run};
 use crate::workspace::{cache, files, root, target};
+use crate::{dist, node};
 use crate::{links, packages, prose};
 
 const CARGO_DENY: &str = "0.20.2";
+/// The directory of the workflows, and the programs that check them.
+const WORKFLOWS: &str = ".github/workflows";
+const ACTIONLINT: &str = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12";
+const ZIZMOR: &str = "zizmor==1.32.0";
 
 /// Runs all checks.
 pub(crate) fn run_all() -> Result<()> {
@@ -42,6 +46,8 @@ pub(crate) fn run_all() -> Result<()> {
         ("pyright", pyright(&python)),
         ("go vet", command("go", ["-C", "testbed", "vet", "./..."])),
         ("shellcheck", command("shellcheck", shell_scripts()?)),
+        ("actionlint", command("go", ["run", ACTIONLINT])),
+        ("zizmor", command(zizmor()?, ["--offline", "--quiet", WORKFLOWS])),
     ];
     let mut failures = Vec::new();
     for (name, mut check) in checks {
@@ -53,6 +59,7 @@ pub(crate) fn run_all() -> Result<()> {
         run(&mut node.npm(&["run", "--silent", "lint"]))
     });
     attempt("gofmt", "gofmt -d testbed", &mut failures, gofmt);
+    attempt("versions", "cargo xtask lint", &mut failures, dist::check_versions);
     attempt("links in docs", "cargo xtask lint", &mut failures, || links::check(&root()));
     attempt("prose", "cargo xtask prose", &mut failures, || prose::check(&root()));
     if failures.is_empty() {
@@ -125,6 +132,13 @@ fn gofmt() -> Result<()> {
         bail!("these files are not formatted, run `gofmt -w testbed`:\n{unformatted}");
     }
     Ok(())
+}
+
+/// Returns zizmor in our version, from the cache or installed there now.
+fn zizmor() -> Result<PathBuf> {
+    let dir = cache()?.join("python/zizmor");
+    let why = "installing zizmor into a virtual environment, once";
+    Ok(Environment::of(dir, why, &[ZIZMOR])?.program("zizmor"))
 }
 
 /// Returns cargo-deny in our version, from the cache or installed there now.

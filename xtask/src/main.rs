@@ -7,6 +7,7 @@ mod bench;
 mod cluster;
 mod command_image;
 mod corpus;
+mod dist;
 mod fuzz;
 mod guest;
 mod guest_image;
@@ -103,8 +104,18 @@ enum Task {
     },
     /// Load the images of agent-sandbox's stock runtime and Python router into the testbed, for single tests
     StockImages,
-    /// Build the released binaries into `dist`, with their checksums, and check their sizes
-    Dist,
+    /// Build everything that a release holds into `dist`
+    Dist {
+        /// Build for this machine only, without optimisation
+        #[arg(long, conflicts_with_all = ["only", "tag"])]
+        quick: bool,
+        /// Build only this part, and keep the files of the others
+        #[arg(long, value_enum, value_name = "PART")]
+        only: Option<dist::Part>,
+        /// Fail unless this is the tag of the version, such as v0.1.0
+        #[arg(long)]
+        tag: Option<String>,
+    },
     /// Manage the testbed, a real one-node Kubernetes on this machine
     #[command(subcommand)]
     Cluster(Cluster),
@@ -180,7 +191,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
             guest_image::write(&guest::build(arch, guest::Profile::Release)?, arch, &name, &to)?;
         }
         Task::StockImages => test::give_stock_images()?,
-        Task::Dist => guest::dist()?,
+        Task::Dist { quick, only, tag } => dist::run(&dist::Options { quick, only, tag })?,
         Task::Cluster(Cluster::Up) => drop(cluster::up()?),
         Task::Cluster(Cluster::Down) => cluster::down()?,
         Task::Cluster(Cluster::Status) => cluster::status()?,

@@ -47,11 +47,7 @@ impl Package {
         let own = Arch::own();
         step(format!("building {PACKAGE}"));
         run(command("cargo", ["build", "--quiet", "--package=sandpod-node"]).current_dir(root()))?;
-        let arch = match own {
-            Arch::Amd64 => "x64",
-            Arch::Arm64 => "arm64",
-        };
-        let addon = self.dir.join(format!("sandpod.linux-{arch}-gnu.node"));
+        let addon = self.addon();
         let new = addon.with_extension("new");
         // Without its symbols, which are larger than the rest: what npm packs is limited.
         run(command("strip", ["--strip-unneeded", "-o"])
@@ -69,6 +65,16 @@ impl Package {
         }
         fs::copy(root().join("LICENSE"), self.dir.join("LICENSE")).context("cannot copy the license")?;
         self.run_script("build")
+    }
+
+    /// The addon that [`build`](Self::build) puts into the package.
+    pub(crate) fn addon(&self) -> PathBuf {
+        self.dir.join(format!("sandpod.linux-{}-gnu.node", Arch::own().node()))
+    }
+
+    /// The directory of the package.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Runs a script of the package.

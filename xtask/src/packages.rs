@@ -38,6 +38,9 @@ pub(crate) const FUZZ: &[Package] = &[package("c++", "g++")];
 /// The packages that lint runs beside cargo.
 pub(crate) const LINT: &[Package] = &[package("shellcheck", "shellcheck")];
 
+/// The packages that make a release.
+pub(crate) const DIST: &[Package] = &[package("dpkg-deb", "dpkg")];
+
 /// The packages that benchmarks compare with.
 pub(crate) const BENCH: &[Package] = &[package("rg", "ripgrep"), package("nsenter", "util-linux")];
 

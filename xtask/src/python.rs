@@ -50,7 +50,7 @@ impl Environment {
     }
 
     /// Returns the environment at `dir`, which is created with `packages` unless it exists.
-    fn of(dir: PathBuf, why: &str, packages: &[&str]) -> Result<Self> {
+    pub(crate) fn of(dir: PathBuf, why: &str, packages: &[&str]) -> Result<Self> {
         let environment = Self { dir };
         let complete = environment.dir.join("complete");
         let wanted = packages.join(" ");
@@ -67,17 +67,12 @@ impl Environment {
         Ok(environment)
     }
 
-    /// Installs the package as a user would, with the guest in the directory `guest`.
-    pub(crate) fn install_package(&self, guest: &Path) -> Result<()> {
-        step(format!("installing {PACKAGE}, which builds the native module"));
+    /// Installs a wheel of the package, whatever version is installed.
+    pub(crate) fn install_wheel(&self, wheel: &Path) -> Result<()> {
+        step(format!("installing {}", wheel.display()));
         let mut pip = self.tool("pip");
-        // The environment has the tools of the build.
-        pip.args(["install", "--quiet", "--force-reinstall", "--no-deps", "--no-build-isolation"]);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let programs = std::iter::once(self.dir.join("bin")).chain(std::env::split_paths(&path));
-        pip.env("PATH", std::env::join_paths(programs)?).env("SANDPOD_GUEST_DIR", guest);
-        run(pip.arg(format!("./{PACKAGE}")))
-            .with_context(|| format!("cannot install {PACKAGE}: try `pip install ./{PACKAGE}`"))
+        pip.args(["install", "--quiet", "--force-reinstall", "--no-deps"]);
+        run(pip.arg(wheel)).with_context(|| format!("cannot install {}", wheel.display()))
     }
 
     /// A program of the environment, started at the root.

@@ -29,7 +29,9 @@ use crate::progress::{Clock, step};
 use crate::python::Environment;
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
-use crate::{acceptance, cluster, command_image, guest, guest_image, lint, sandboxd_image, stock_images};
+use crate::{
+    acceptance, cluster, command_image, dist, guest, guest_image, lint, sandboxd_image, stock_images,
+};
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -194,7 +196,9 @@ impl<'a> Run<'a> {
         }
         if self.parts.iter().any(|part| part.needs_cluster()) {
             plan.add(GUEST, &[], || {
-                let _ = self.built.set(guest::build_for_tests()?);
+                let built = guest::build_for_tests()?;
+                dist::add_command(&dist::files_for_tests()?, &built)?;
+                let _ = self.built.set(built);
                 Ok(Results::default())
             });
             plan.add(CLUSTER, &[GUEST], || {
@@ -205,7 +209,8 @@ impl<'a> Run<'a> {
         if self.has(&[Part::Python, Part::Peers]) {
             plan.add(PACKAGE, &[GUEST], || {
                 let environment = Environment::prepare()?;
-                environment.install_package(&self.built.get().context("the guest was not built")?.guest)?;
+                let wheel = dist::add_wheel(&dist::files_for_tests()?, &environment, self.built()?)?;
+                environment.install_wheel(&wheel)?;
                 let _ = self.environment.set(environment);
                 Environment::prepare_others()?;
                 Ok(Results::default())
@@ -215,7 +220,8 @@ impl<'a> Run<'a> {
             // After the Rust tests' build, which has the addon's dependencies.
             plan.add(NODE_PACKAGE, &[BUILD, GUEST], || {
                 let package = Package::prepare()?;
-                package.build(&self.built.get().context("the guest was not built")?.guest)?;
+                package.build(&self.built()?.guest)?;
+                dist::add_npm(&dist::files_for_tests()?, &package, self.built()?)?;
                 let _ = self.package.set(package);
                 Ok(Results::default())
             });
@@ -275,6 +281,10 @@ impl<'a> Run<'a> {
         self.kubeconfig.get()?.as_deref()
     }
 
+    fn built(&self) -> Result<&guest::ForTests> {
+        self.built.get().context("the guest was not built")
+    }
+
     fn environment(&self) -> Result<&Environment> {
         self.environment.get().context("the Python environment was not created")
     }
@@ -282,7 +292,7 @@ impl<'a> Run<'a> {
     /// Starts the testbed, or takes the user's cluster, and loads the images that the parts need.
     fn start_cluster(&self) -> Result<Option<OsString>> {
         let Some(kubeconfig) = self.access.kubeconfig()? else { return Ok(None) };
-        let built = self.built.get().context("the guest was not built")?;
+        let built = self.built()?;
         guest_image::load(&built.guest, kubeconfig.as_ref())?;
         if self.has(&[Part::Cluster]) {
             command_image::load(built, kubeconfig.as_ref())?;

@@ -1,4 +1,4 @@
-/** The packed package in empty projects, without anything of this checkout. */
+/** The released packages in empty projects, without anything of this checkout: `cargo xtask dist --quick` makes them. */
 
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
@@ -10,24 +10,24 @@ import { beforeAll, describe, expect, test } from "vitest";
 
 const run = promisify(execFile);
 const HERE = fileURLToPath(new URL("..", import.meta.url));
+const DIST = process.env.SANDPOD_TEST_DIST ?? join(HERE, "../../dist");
 
 describe("the packed package", () => {
   let directory: string;
   let project: string;
-  let files: string[];
-  let size: number;
+  let main: string;
+  let platform: string;
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), "sandpod-package-"));
-    const { stdout } = await run("npm", ["pack", "--json", "--pack-destination", directory], { cwd: HERE });
-    const [packed] = JSON.parse(stdout) as [{ filename: string; files: { path: string }[] }];
-    files = packed.files.map(({ path }) => path);
-    const tarball = join(directory, packed.filename);
-    size = (await stat(tarball)).size;
+    const tarballs = (await readdir(DIST)).filter((file) => file.endsWith(".tgz"));
+    main = join(DIST, String(tarballs.find((file) => /^sandpod-\d/.test(file))));
+    const own = `sandpod-${process.platform}-${process.arch}-gnu-`;
+    platform = join(DIST, String(tarballs.find((file) => file.startsWith(own))));
     project = join(directory, "project");
     await mkdir(project);
     await writeFile(join(project, "package.json"), '{ "private": true }');
-    await run("npm", ["install", "--no-audit", "--no-fund", "--offline", tarball], { cwd: project });
+    await run("npm", ["install", "--no-audit", "--no-fund", "--offline", main, platform], { cwd: project });
   });
 
   /** Runs a script that has nothing but the package. */
@@ -37,13 +37,20 @@ describe("the packed package", () => {
     return (await run(process.execPath, [name], { cwd: project, env })).stdout;
   }
 
-  test("holds what it needs and nothing else", () => {
-    const kinds = files.map((file) =>
-      file.replace(/^dist\/(esm|cjs)\/.*(\.d\.ts|\.js)$/, "dist/$1/*$2").replace(/^(sandpod)\..*(\.node)$/, "$1.*$2"),
+  /** The paths of the files in a tarball. */
+  async function listed(tarball: string): Promise<string[]> {
+    const { stdout } = await run("tar", ["-tzf", tarball]);
+    return stdout
+      .trim()
+      .split("\n")
+      .map((file) => file.replace(/^package\//, ""));
+  }
+
+  test("holds what it needs and nothing else", async () => {
+    const kinds = (await listed(main)).map((file) =>
+      file.replace(/^dist\/(esm|cjs)\/.*(\.d\.ts|\.js)$/, "dist/$1/*$2").replace(/^guest\/\w+\//, "guest/*/"),
     );
-    const guests = kinds.filter((file) => file.startsWith("guest/"));
-    expect(guests.map((file) => file.split("/").at(-1)).sort()).toEqual(["sandpod-boot", "sandpod-guest"]);
-    expect([...new Set(kinds.filter((file) => !file.startsWith("guest/")))].sort()).toEqual([
+    expect([...new Set(kinds)].sort()).toEqual([
       "LICENSE",
       "OPTIONS.md",
       "README.md",
@@ -52,12 +59,15 @@ describe("the packed package", () => {
       "dist/cjs/package.json",
       "dist/esm/*.d.ts",
       "dist/esm/*.js",
+      "guest/*/sandpod-boot",
+      "guest/*/sandpod-guest",
       "native.cjs",
       "native.d.cts",
       "package.json",
-      "sandpod.*.node",
     ]);
-    expect(size).toBeLessThan(25 * 1024 * 1024);
+    const addon = `sandpod.${process.platform}-${process.arch}-gnu.node`;
+    expect((await listed(platform)).sort()).toEqual(["LICENSE", "README.md", "package.json", addon]);
+    for (const tarball of [main, platform]) expect((await stat(tarball)).size).toBeLessThan(25 * 1024 * 1024);
   });
 
   const USE = `
@@ -120,11 +130,8 @@ describe("the packed package", () => {
 
   test("has no fault that publint or are-the-types-wrong finds", async () => {
     const bin = join(HERE, "node_modules/.bin");
-    const [tarball] = (await readdir(directory)).filter((file) => file.endsWith(".tgz"));
-    await run(join(bin, "publint"), ["--strict", join(directory, String(tarball))], { cwd: directory });
-    await run(join(bin, "attw"), ["--quiet", "--profile", "node16", join(directory, String(tarball))], {
-      cwd: directory,
-    });
+    await run(join(bin, "publint"), ["--strict", main], { cwd: directory });
+    await run(join(bin, "attw"), ["--quiet", "--profile", "node16", main], { cwd: directory });
   });
 
   test("has tests whose types are right", async () => {

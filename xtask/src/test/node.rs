@@ -8,10 +8,10 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::runner::{run_and_read, side_by_side};
-use crate::cluster;
 use crate::node::{PACKAGE, Package};
 use crate::results::{Outcome, Results, TestResult};
 use crate::runtimes::{self, Runtime};
+use crate::{cluster, dist};
 
 /// The test files that run on every version of Node: the behaviour of local sandboxes, and the end of processes.
 const CORE: [&str; 2] = ["test/local.test.ts", "test/process.test.ts"];
@@ -34,6 +34,7 @@ fn run_all(package: &Package, runtimes: &[Runtime], kubeconfig: Option<&OsStr>) 
     let mut vitest = package.tool("vitest");
     // Those of a cluster of the user's own run by `npm run test:integration`.
     vitest.args(["run", "--exclude", "test/integration.test.ts"]);
+    vitest.env(dist::TEST_VARIABLE, dist::files_for_tests()?.dir());
     let programs: BTreeMap<_, &Path> = runtimes.iter().map(|one| (one.name, &*one.program)).collect();
     vitest.env("SANDPOD_TEST_RUNTIMES", serde_json::to_string(&programs)?);
     if let Some(kubeconfig) = kubeconfig {

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::pytest::{self, Reader};
 use super::runner::run_and_read;
+use crate::dist;
 use crate::python::{Environment, PACKAGE};
 use crate::results::{Outcome, Results};
 use crate::shell::output;
@@ -18,6 +19,7 @@ pub(super) fn run(environment: &Environment, kubeconfig: Option<&OsStr>) -> Resu
     let others = Environment::prepare_others()?;
     let mut results = Results::default();
     let mut tests = pytest::command(environment, kubeconfig)?;
+    tests.env(dist::TEST_VARIABLE, dist::files_for_tests()?.dir());
     tests.env("SANDPOD_TEST_ENVIRONMENTS", &others).args([PROCESSES, PACKAGE]);
     if kubeconfig.is_none() {
         tests.args(["-m", "not cluster"]);

@@ -10,12 +10,12 @@ use serde::Deserialize;
 use super::Part;
 use super::libtest::{Reader, listed};
 use super::runner::run_and_read;
-use crate::cluster;
 use crate::progress::step;
 use crate::python::Environment;
 use crate::results::{Outcome, Results};
 use crate::shell::{command, output};
 use crate::workspace::root;
+use crate::{cluster, dist};
 
 /// The module of a cluster suite whose tests also need agent-sandbox.
 const AGENT_SANDBOX: &str = "agent_sandbox::";
@@ -111,6 +111,8 @@ impl Suite {
             command.env("SANDPOD_TEST_KUBECONFIG", kubeconfig);
             // For tests that restart components of the testbed.
             command.env("SANDPOD_XTASK", std::env::current_exe()?);
+            // For tests that install the released files.
+            command.env(dist::TEST_VARIABLE, dist::files_for_tests()?.dir());
             // For tests that run kubectl.
             command.env("PATH", cluster::path_with_tools()?);
         }

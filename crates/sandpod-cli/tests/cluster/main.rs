@@ -16,6 +16,7 @@ mod manifests;
 #[path = "../support/pty.rs"]
 mod pty;
 mod reaper;
+mod released;
 mod terminal;
 #[path = "../support/transcript.rs"]
 mod transcript;
