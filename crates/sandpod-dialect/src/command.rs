@@ -127,6 +127,7 @@ impl Job {
         }
         // If this future is dropped, another request may poll or cancel the job.
         let job = jobs.named(name).keep();
+        let _waiter = jobs.wait(name);
         let own = jobs.unique();
         job.put_file(&format!("{own}-in"), self.said()).await?;
         let begin = Instant::now();
@@ -191,7 +192,12 @@ impl Job {
 /// Kills the command that runs as the job of this name, with all that it started.
 pub(crate) async fn cancel(jobs: &Arc<ScriptJobs>, name: &str) -> Result<(), Failure> {
     let job = jobs.named(name);
-    job.run(script!("kill", "cancel"), &[]).await.map(drop)
+    let killed = job.run(script!("kill", "cancel"), &[]).await;
+    // A call that waits reads the outcome before the files are deleted.
+    if jobs.leave_to_waiter(name) {
+        drop(job.keep());
+    }
+    killed.map(drop)
 }
 
 /// Returns whether `export` accepts the variable.

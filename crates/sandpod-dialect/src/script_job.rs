@@ -4,8 +4,9 @@
 //! All files of a job are in [`FOLDER`], and their names begin with the name of the job and a dot: stock runtimes create no
 //! directories for uploads.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,6 +46,20 @@ pub(crate) struct ScriptJobs {
     /// Prefix of the names of this process's jobs.
     prefix: String,
     count: AtomicU64,
+    /// The jobs for whose outcome a call waits.
+    awaited: Mutex<HashMap<String, Awaited>>,
+}
+
+#[derive(Default)]
+struct Awaited {
+    calls: usize,
+    cancelled: bool,
+}
+
+/// A call that waits for the outcome of a job. When it ends after a cancel, the files of the job are deleted.
+pub(crate) struct Waiter {
+    jobs: Arc<ScriptJobs>,
+    name: String,
 }
 
 /// One job. Its files are deleted when it is dropped.
@@ -58,7 +73,7 @@ pub(crate) struct ScriptJob {
 impl ScriptJobs {
     pub(crate) fn new(kind: RuntimeKind, runtime: impl Runtime) -> Self {
         let prefix = uuid::Uuid::new_v4().simple().to_string();
-        Self { kind, runtime: Box::new(runtime), prefix, count: AtomicU64::new(0) }
+        Self { kind, runtime: Box::new(runtime), prefix, count: AtomicU64::new(0), awaited: Mutex::default() }
     }
 
     pub(crate) fn kind(&self) -> RuntimeKind {
@@ -83,6 +98,21 @@ impl ScriptJobs {
     /// Returns the job with this name, whichever process created it.
     pub(crate) fn named(self: &Arc<Self>, name: &str) -> ScriptJob {
         ScriptJob { jobs: self.clone(), prefix: format!("{FOLDER}/{name}"), kept: false }
+    }
+
+    /// Notes that a call waits for the job with this name.
+    pub(crate) fn wait(self: &Arc<Self>, name: &str) -> Waiter {
+        self.awaited().entry(name.to_owned()).or_default().calls += 1;
+        Waiter { jobs: self.clone(), name: name.to_owned() }
+    }
+
+    /// Leaves the files of a cancelled job to the call that waits for its outcome. Returns whether there is one.
+    pub(crate) fn leave_to_waiter(&self, name: &str) -> bool {
+        self.awaited().get_mut(name).map(|awaited| awaited.cancelled = true).is_some()
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, HashMap<String, Awaited>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the content of a file relative to the working directory of the runtime's commands; `None` if it does not exist.
@@ -176,6 +206,18 @@ impl ScriptJob {
                     Err(nonsense("the script's answer is incomplete"))
                 }
             }
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut awaited = self.jobs.awaited();
+        let Some(job) = awaited.get_mut(&self.name) else { return };
+        job.calls -= 1;
+        if job.calls == 0 && awaited.remove(&self.name).is_some_and(|job| job.cancelled) {
+            drop(awaited);
+            drop(self.jobs.named(&self.name));
         }
     }
 }

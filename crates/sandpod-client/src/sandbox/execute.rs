@@ -16,7 +16,7 @@ use crate::error::{Error, Notice};
 use crate::escaped::Escaped;
 
 /// Longest wait for the result of a cancelled command.
-const CANCEL_LIMIT: Duration = Duration::from_secs(5);
+const CANCEL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Result of a command.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Sandbox {
     }
 
     /// Same as [`execute`](Self::execute), but when `cancelled` resolves, the command is killed and the result has the output
-    /// that it wrote until then, as after a timeout. Without a result within five seconds, the call is an error.
+    /// that it wrote until then, as after a timeout. Without a result within ten seconds, the call is an error.
     pub async fn execute_until(
         &self,
         command: impl Into<Command>,

@@ -12,6 +12,14 @@ kill_all() {
     rounds=$((rounds - 1))
   done
 }
+# Waits for a moment until the output of a killed command is complete.
+complete() {
+  n=10
+  while [ ! -e "$d.output.whole" ] && [ $n -gt 0 ]; do
+    nap
+    n=$((n - 1))
+  done
+}
 # $1: the exit code. $2: "timeout" after a timeout. $3: the state that its shell session could not keep.
 end() {
   touch "$d.output"

@@ -150,11 +150,7 @@ if [ -s "$d.status" ]; then
   end "$(cat "$d.status")" - $note
 else
   kill_all "$mark"
-  n=10
-  while [ ! -e "$d.output.whole" ] && [ $n -gt 0 ]; do
-    nap
-    n=$((n - 1))
-  done
+  complete
   end 124 timeout
 fi
 [ -e "$d.started/late" ] || kill "$waiting"

@@ -125,6 +125,18 @@ async fn dropped_command_is_killed(runtime: &Runtime, sandbox: &Sandbox) {
     soon("it sleeps on", false).await;
 }
 
+async fn cancelled_command_returns_its_output(runtime: &Runtime, sandbox: &Sandbox) {
+    sandbox.bind(runtime.binding()).await.unwrap();
+    let seconds = seconds();
+    let line = format!("echo partial; sleep {seconds}; echo over");
+    let begun = async { while sleepers(sandbox, &seconds).await == 0 {} };
+    let executed = sandbox.execute_until(line, ExecuteOptions::default(), begun).await.unwrap();
+    let output = String::from_utf8_lossy(&executed.output);
+    assert!(output.starts_with("partial\n"), "{output}");
+    assert_eq!((executed.exit_code, executed.timed_out), (Some(124), true));
+    assert_eq!(sleepers(sandbox, &seconds).await, 0);
+}
+
 async fn files_are_read_and_changed(runtime: &Runtime, sandbox: &Sandbox) {
     sandbox.bind(runtime.binding()).await.unwrap();
     let file = runtime.path("sub/it's a \"file\"");
@@ -338,6 +350,12 @@ macro_rules! tests {
             async fn a_dropped_command_is_killed() {
                 let (runtime, sandbox, _) = open().await;
                 dropped_command_is_killed(&runtime, &sandbox).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn a_cancelled_command_returns_its_output() {
+                let (runtime, sandbox, _) = open().await;
+                cancelled_command_returns_its_output(&runtime, &sandbox).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]

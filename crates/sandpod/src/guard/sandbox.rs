@@ -126,7 +126,7 @@ impl Sandbox {
 
     /// Same as [`execute`](Self::execute), but when `cancelled` resolves, the command is killed and the result has the
     /// exit code 124, the output that it wrote until then, and `Command cancelled` as last line. Without a result
-    /// within five seconds, the call is an error.
+    /// within ten seconds, the call is an error.
     pub async fn execute_until(
         &self,
         command: impl Into<Command>,
