@@ -111,7 +111,7 @@ export interface Cleaned {
 }
 
 export interface Deletion {
-  left: string[];
+  deleted: string[];
   error?: string;
 }
 
@@ -225,7 +225,7 @@ export class Provider {
   poolStatus(): Promise<Pool>;
   extend(sandboxId: string, ttlSeconds: number): Promise<void>;
   delete(sandboxId: string): Promise<void>;
-  deleteAll(sandboxIds: string[], labels: Record<string, string> | undefined, within: number): Promise<Deletion>;
+  deleteAll(labels: Record<string, string>, within: number): Promise<Deletion>;
   close(): Promise<void>;
   flushAudit(): Promise<void>;
 }

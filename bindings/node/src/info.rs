@@ -54,7 +54,7 @@ pub struct Cleaned {
 
 #[napi(object, object_from_js = false)]
 pub struct Deletion {
-    pub left: Vec<String>,
+    pub deleted: Vec<String>,
     pub error: Option<String>,
 }
 

@@ -265,22 +265,20 @@ impl Provider {
         self.call(env, None, |provider| async move { provider.get().await?.delete(&sandbox_id, true).await })
     }
 
-    /// Deletes sandboxes by id and, if labels are given, all with these labels. Gives up after `within` seconds.
+    /// Deletes all sandboxes with these labels. Gives up after `within` seconds.
     #[napi]
     pub fn delete_all<'env>(
         &self,
         env: &'env Env,
-        sandbox_ids: Vec<String>,
-        labels: Option<HashMap<String, String>>,
+        labels: HashMap<String, String>,
         within: f64,
     ) -> napi::Result<Object<'env>> {
-        let ids = self.0.get()?.ids(&sandbox_ids)?;
-        let labels = labels.map(|labels| labels.into_iter().collect());
+        let labels = labels.into_iter().collect();
         let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
         self.call(env, None, move |provider| async move {
-            let result = provider.provider.delete_all(ids, labels, within).await?;
+            let result = provider.provider.delete_all(Vec::new(), Some(labels), within).await?;
             let error = result.error().map(|error| error.to_string());
-            Ok(Deletion { left: result.left.iter().map(|(id, _)| provider.id(id)).collect(), error })
+            Ok(Deletion { deleted: result.deleted.iter().map(|id| provider.id(id)).collect(), error })
         })
     }
 

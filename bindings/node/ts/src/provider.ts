@@ -200,18 +200,9 @@ export class KubernetesProvider {
 
   /** Deletes every sandbox with these labels and returns how many there were. */
   async deleteAll(labels: Record<string, string>): Promise<number> {
-    const ids: string[] = [];
-    let cursor: string | undefined;
-    do {
-      const page = await this.list({ labels, cursor });
-      ids.push(...page.sandboxes.map(({ id }) => id));
-      cursor = page.cursor;
-    } while (cursor !== undefined);
-    const { left, error } = await call("delete_all", undefined, () =>
-      this.native.deleteAll(ids, undefined, DELETION_LIMIT),
-    );
+    const { deleted, error } = await call("delete_all", undefined, () => this.native.deleteAll(labels, DELETION_LIMIT));
     if (error !== undefined) throw new SandboxError(error, "not_deleted");
-    return ids.length - left.length;
+    return deleted.length;
   }
 
   /** Stops background work, such as filling the warm pool. Sandboxes are kept. */
