@@ -145,7 +145,8 @@ async fn a_cancelled_command_is_killed_and_returns_its_output(case: Case<'_>) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let executed = case.sandbox.execute_until(command, ExecuteOptions::default(), begun).await.unwrap();
+    let executed = Box::pin(case.sandbox.execute_until(command, ExecuteOptions::default(), begun));
+    let executed = executed.await.unwrap();
     assert!(text(&executed).starts_with("partial\n"), "{executed:?}");
     assert_eq!((executed.exit_code, executed.timed_out), (Some(124), true));
     let pid = case.content(&case.path("pid")).await;

@@ -130,7 +130,7 @@ async fn cancelled_command_returns_its_output(runtime: &Runtime, sandbox: &Sandb
     let seconds = seconds();
     let line = format!("echo partial; sleep {seconds}; echo over");
     let begun = async { while sleepers(sandbox, &seconds).await == 0 {} };
-    let executed = sandbox.execute_until(line, ExecuteOptions::default(), begun).await.unwrap();
+    let executed = Box::pin(sandbox.execute_until(line, ExecuteOptions::default(), begun)).await.unwrap();
     let output = String::from_utf8_lossy(&executed.output);
     assert!(output.starts_with("partial\n"), "{output}");
     assert_eq!((executed.exit_code, executed.timed_out), (Some(124), true));
