@@ -14,7 +14,7 @@ use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
 use napi_derive::napi;
 use sandpod::agents::{self, MAX_DOWNLOAD_BYTES, Surface, ToolError};
 use sandpod::{CANCELLED, Receipt, SandboxPolicy};
-use sandpod_client::{Bytes, Error, Executed, GrepOptions, Page, ReadOptions};
+use sandpod_client::{Bytes, Error, Executed, GrepOptions, Page, ReadOptions, copied};
 use sandpod_text::Pattern;
 
 use crate::bridge::{Resident, promise_until, promise_with_late_receipt};
@@ -385,8 +385,7 @@ impl Tools {
         call: Call,
         files: Vec<(String, Uint8Array)>,
     ) -> napi::Result<Object<'env>> {
-        let files: Vec<_> =
-            files.into_iter().map(|(path, content)| (path, Bytes::copy_from_slice(&content))).collect();
+        let files: Vec<_> = files.into_iter().map(|(path, content)| (path, copied(&content))).collect();
         let paths: Vec<_> = files.iter().map(|(path, _)| path.clone()).collect();
         let asked = paths.clone();
         let work = |Found { sandbox, .. }: Found| async move {

@@ -9,7 +9,7 @@ use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
 use napi_derive::napi;
 use sandpod::agents::MAX_DOWNLOAD_BYTES;
 use sandpod::{ExecuteOptions, SandboxHandle, StartOptions};
-use sandpod_client::{Bytes, Command, FileKind, GrepOptions, Incomplete, TerminalSize, TreeLimits};
+use sandpod_client::{Bytes, Command, FileKind, GrepOptions, Incomplete, TerminalSize, TreeLimits, copied};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 
@@ -266,7 +266,7 @@ impl Sandbox {
         path: String,
         content: Uint8Array,
     ) -> napi::Result<Object<'env>> {
-        let content = Bytes::copy_from_slice(&content);
+        let content = copied(&content);
         self.call(env, call, |sandbox| async move { sandbox.write(&path, content).await.map(drop) })
     }
 

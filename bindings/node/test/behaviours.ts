@@ -265,6 +265,17 @@ export function behaviours(name: string, subject: Subject): void {
         expect((await sandbox.downloadFiles([`${path}/all`]))[0]?.content).toEqual(content);
       });
 
+      test("a large content is written at once and read whole", { timeout: 180_000 }, async () => {
+        const path = `${await directory()}/large`;
+        const content = Uint8Array.from({ length: 8 << 20 }, (_, i) => i % 251);
+        await sandbox.instance.write(path, content);
+        expect(Buffer.compare(await sandbox.instance.read(path), content)).toBe(0);
+        const uploaded = await sandbox.uploadFiles([[path, content.subarray(1)]]);
+        expect(uploaded).toEqual([{ path, error: null }]);
+        const read = (await sandbox.downloadFiles([path]))[0]?.content ?? new Uint8Array();
+        expect(Buffer.compare(read, content.subarray(1))).toBe(0);
+      });
+
       test("a stream of 100 MiB goes in and out whole", { timeout: 180_000 }, async () => {
         const path = await directory();
         const block = Buffer.alloc(1 << 20, 7);

@@ -39,7 +39,7 @@ pub use sandbox::{
     AppliedChange, Binding, Bound, BoundFile, Change, Command, Edited, Enforced, Event, ExecuteOptions,
     Executed, Exit, Expected, FileChange, FileInfo, FileKind, Found, GrepMatch, GrepOptions, Grepped,
     Incomplete, Network, Page, Policy, Process, ProcessInfo, ReadOptions, Replacement, Sandbox, StartOptions,
-    Stats, TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written,
+    Stats, TerminalSize, TextPage, TreeLimits, TreeProgress, TreeSummary, Written, copied,
 };
 pub use sandpod_protocol::errors::{self, CallRow, ErrorCase, ErrorKind, Retry};
 pub use sandpod_protocol::{Failure, v1::ErrorCode};

@@ -21,6 +21,7 @@ pub use policy::{Enforced, Network, Policy};
 pub use process::{Event, Exit, Process, ProcessInfo};
 pub use search::{Found, GrepMatch, GrepOptions, Grepped, Incomplete};
 pub use stats::Stats;
+pub use transfer::copied;
 pub use tree::{TreeLimits, TreeProgress, TreeSummary};
 
 use crate::connection::Connection;

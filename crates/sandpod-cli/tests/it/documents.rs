@@ -143,7 +143,7 @@ fn figure(row: &Value, field: &str) -> String {
 
 #[test]
 fn tables_of_figures_are_those_of_the_benchmarks() {
-    for bench in ["agent-sandbox", "spine", "raw", "guest", "local"] {
+    for bench in ["agent-sandbox", "spine", "raw", "guest", "local", "node"] {
         let mut table =
             "| measured | sandpod | compared with | goal | met |\n| --- | --- | --- | --- | --- |\n"
                 .to_owned();

@@ -136,6 +136,14 @@ impl Sandbox {
     }
 }
 
+/// Copies a content that is owned elsewhere, for a call such as [`Sandbox::write`].
+#[must_use]
+pub fn copied(content: &[u8]) -> Bytes {
+    let mut copy = room_for(content.len() as u64);
+    copy.extend_from_slice(content);
+    copy.into()
+}
+
 /// Allocates memory for an announced size. If that fails, the buffer grows as content arrives.
 fn room_for(bytes: u64) -> Vec<u8> {
     let mut room = Vec::new();
