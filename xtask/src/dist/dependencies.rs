@@ -57,7 +57,7 @@ fn write_bills(files: &Files) -> Result<()> {
     let dir = tempfile::tempdir()?;
     // In a copy, because the tool writes a file beside every manifest.
     sources::copy(dir.path(), |_| true)?;
-    let target = format!("{}-unknown-linux-musl", Arch::own().rust());
+    let target = target();
     let mut bills = command(cyclonedx()?, ["cyclonedx", "--format=json", "--spec-version=1.5", "--quiet"]);
     bills.args(["--target", &target, "--override-filename=bill"]).current_dir(dir.path());
     super::archive::set_source_date(&mut bills)?;
@@ -71,13 +71,18 @@ fn write_bills(files: &Files) -> Result<()> {
     Ok(())
 }
 
+/// The target whose dependencies are listed. Those of the other targets of Linux are the same.
+fn target() -> String {
+    format!("{}-unknown-linux-musl", Arch::own().rust())
+}
+
 /// The packages of other projects that the shipped ones contain.
 fn contained_packages() -> Result<Vec<Package>> {
-    let mut contained = BTreeSet::new();
+    let (mut contained, target) = (BTreeSet::new(), target());
     for (package, _) in SHIPPED {
         let mut tree =
             command("cargo", ["tree", "--locked", "--edges=normal,no-proc-macro", "--prefix=none"]);
-        tree.args(["--format={p}", "--package", package]).args(["--target", "all"]).current_dir(root());
+        tree.args(["--format={p}", "--package", package]).args(["--target", &target]).current_dir(root());
         for line in output(&mut tree)?.lines() {
             // For example `tokio v1.54.1`, or with a path or `(*)` behind it.
             let mut words = line.split(' ');
