@@ -20,7 +20,6 @@ mod manifest;
 mod output;
 mod processes;
 mod progress;
-mod suggestions;
 mod target;
 mod terminal;
 mod time;

@@ -10,10 +10,10 @@ use sandpod::{
     AgentSandboxConfig, Config, Error, ErrorKind, GuestProgram, Layer, ListOptions, Mode, ProcessLayers,
     Provider, RawConfig, SandboxHandle, SandboxInfo, SandboxRequest,
 };
+use sandpod_text::nearest;
 use serde_json::{Map, Value, json};
 
 use crate::exit::{Failure, Result};
-use crate::suggestions::nearest;
 use crate::time::parse_duration;
 
 /// The only argument of this program when it is the guest of a local sandbox.

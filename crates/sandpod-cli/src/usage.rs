@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use sandpod::Escaped;
+use sandpod_text::nearest;
 
 use crate::command_line;
 use crate::output::print_to_stderr;
-use crate::suggestions::nearest;
 
 /// Tips for unknown arguments, by command.
 const TIPS: [(&str, &str); 3] = [
@@ -58,9 +58,7 @@ fn command<'a>(given: &str, commands: impl Iterator<Item = &'a str>) -> Option<&
 
 fn suggest_argument(error: &mut clap::Error) {
     let given = text(error, ContextKind::InvalidArg).unwrap_or_default();
-    if text(error, ContextKind::SuggestedArg)
-        .is_some_and(|arg| nearest(&given, [arg.as_str()].into_iter()).is_none())
-    {
+    if text(error, ContextKind::SuggestedArg).is_some_and(|arg| nearest(&given, [arg.as_str()]).is_none()) {
         error.remove(ContextKind::SuggestedArg);
     }
     if let Some(tip) = tip(&given, arguments().take_while(|word| word != "--")) {
@@ -114,5 +112,24 @@ mod tests {
         assert_eq!(command("stop", commands()), Some("delete"));
         assert_eq!(command("rnu", commands()), Some("run"));
         assert_eq!(command("frobnicate", commands()), None);
+    }
+
+    #[test]
+    fn typos_and_prefixes_find_the_intended_command() {
+        let line = command_line();
+        let suggestion = |given| command(given, line.get_subcommands().map(clap::Command::get_name));
+        let typed = [
+            ("rnu", "run"),
+            ("rn", "run"),
+            ("crete", "create"),
+            ("delte", "delete"),
+            ("comp", "completions"),
+        ];
+        for (given, meant) in typed {
+            assert_eq!(suggestion(given), Some(meant), "{given}");
+        }
+        for nothing in ["", "x", "frobnicate"] {
+            assert_eq!(suggestion(nothing), None, "{nothing}");
+        }
     }
 }
