@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandpod._deepagents import DeleteResult, EditResult, GlobResult, GrepResult, LsResult, ReadResult, WriteResult
 from sandpod.compat._paths import RefusedError
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 class PrecheckedSandbox(Wrapper):
     """Rejects paths by the rules of `Paths`, without creating or connecting to a sandbox.
 
-    The wrapped sandbox has the same rules and also resolves links.
+    The wrapped sandbox has the same rules and also resolves links. The methods of `CHECKS` are checked.
     """
 
     def __init__(self, backend: BaseSandbox, paths: Paths) -> None:
@@ -26,87 +28,67 @@ class PrecheckedSandbox(Wrapper):
         super().__init__(backend)
         self._seen = paths
 
-    def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
-        """Read a page of a file."""
-        return self._refused(ReadResult, "read", file_path) or super().read(file_path, offset, limit)
 
-    async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
-        """Read a page of a file, as `read` does."""
-        return self._refused(ReadResult, "read", file_path) or await super().aread(file_path, offset, limit)
+class Check(NamedTuple):
+    """How the arguments of a method are checked."""
 
-    def write(self, file_path: str, content: str) -> WriteResult:
-        """Write a file."""
-        return self._refused(WriteResult, "write", file_path) or super().write(file_path, content)
+    result: Callable[..., Any]
+    """The class of its results."""
+    operation: str
+    """Its name in a policy."""
+    path: str
+    """The parameter with the path."""
+    pattern: str = ""
+    """The parameter with a pattern of paths, if there is one."""
 
-    async def awrite(self, file_path: str, content: str) -> WriteResult:
-        """Write a file, as `write` does."""
-        return self._refused(WriteResult, "write", file_path) or await super().awrite(file_path, content)
-
-    def edit(
-        self,
-        file_path: str,
-        old_string: str,
-        new_string: str,
-        replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
-    ) -> EditResult:
-        """Replace text in a file."""
-        refused = self._refused(EditResult, "edit", file_path)
-        return refused or super().edit(file_path, old_string, new_string, replace_all)
-
-    async def aedit(
-        self,
-        file_path: str,
-        old_string: str,
-        new_string: str,
-        replace_all: bool = False,  # noqa: FBT001, FBT002 - the protocol's signature
-    ) -> EditResult:
-        """Replace text in a file, as `edit` does."""
-        refused = self._refused(EditResult, "edit", file_path)
-        return refused or await super().aedit(file_path, old_string, new_string, replace_all)
-
-    def delete(self, file_path: str) -> DeleteResult:
-        """Delete a file, or a directory with its content."""
-        return self._refused(DeleteResult, "delete", file_path) or super().delete(file_path)
-
-    async def adelete(self, file_path: str) -> DeleteResult:
-        """Delete a file, as `delete` does."""
-        return self._refused(DeleteResult, "delete", file_path) or await super().adelete(file_path)
-
-    def ls(self, path: str) -> LsResult:
-        """List a directory."""
-        return self._refused(LsResult, "list", path) or super().ls(path)
-
-    async def als(self, path: str) -> LsResult:
-        """List a directory, as `ls` does."""
-        return self._refused(LsResult, "list", path) or await super().als(path)
-
-    def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """Find files by name."""
-        return self._refused(GlobResult, "glob", path, pattern) or super().glob(pattern, path)
-
-    async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """Find files by name, as `glob` does."""
-        return self._refused(GlobResult, "glob", path, pattern) or await super().aglob(pattern, path)
-
-    def grep(
-        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
-    ) -> GrepResult:
-        """Find lines that contain a text."""
-        return self._refused(GrepResult, "grep", path) or super().grep(pattern, path, glob, max_count=max_count)
-
-    async def agrep(
-        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
-    ) -> GrepResult:
-        """Find lines, as `grep` does."""
-        refused = self._refused(GrepResult, "grep", path)
-        return refused or await super().agrep(pattern, path, glob, max_count=max_count)
-
-    def _refused(self, result: Callable[..., Any], operation: str, path: str | None, pattern: str = "") -> Any:
-        """Return the result for a rejected path or pattern; None if it is accepted."""
+    def refused(self, paths: Paths, arguments: dict[str, Any]) -> Any:
+        """Return the result for rejected arguments; None if they are accepted."""
+        path = arguments.get(self.path)
         try:
-            self._seen.check(pattern)
+            paths.check(arguments.get(self.pattern, ""))
             if path is not None:
-                self._seen.real(operation, path)
+                paths.real(self.operation, path)
         except RefusedError as refused:
-            return result(error=str(refused))
+            return self.result(error=str(refused))
         return None
+
+
+CHECKS = {
+    "read": Check(ReadResult, "read", "file_path"),
+    "write": Check(WriteResult, "write", "file_path"),
+    "edit": Check(EditResult, "edit", "file_path"),
+    "delete": Check(DeleteResult, "delete", "file_path"),
+    "ls": Check(LsResult, "list", "path"),
+    "glob": Check(GlobResult, "glob", "path", "pattern"),
+    "grep": Check(GrepResult, "grep", "path"),
+}
+"""The checked methods. The asynchronous version of a method begins with an `a`."""
+
+
+def _checked(name: str, check: Check) -> Callable[..., Any]:
+    forward = getattr(Wrapper, name)
+    signature = inspect.signature(forward)
+
+    @functools.wraps(forward)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        arguments = signature.bind(self, *args, **options).arguments
+        return check.refused(self._seen, arguments) or forward(self, *args, **options)
+
+    return method
+
+
+def _checked_async(name: str, check: Check) -> Callable[..., Any]:
+    forward = getattr(Wrapper, name)
+    signature = inspect.signature(forward)
+
+    @functools.wraps(forward)
+    async def method(self: Any, *args: Any, **options: Any) -> Any:
+        arguments = signature.bind(self, *args, **options).arguments
+        return check.refused(self._seen, arguments) or await forward(self, *args, **options)
+
+    return method
+
+
+for _name, _check in CHECKS.items():
+    setattr(PrecheckedSandbox, _name, _checked(_name, _check))
+    setattr(PrecheckedSandbox, f"a{_name}", _checked_async(f"a{_name}", _check))

@@ -29,7 +29,7 @@ from sandpod.compat import _claims, _connections
 from sandpod.compat._handle_backend import HandleBackend
 from sandpod.compat._owned import OwnedSandbox
 from sandpod.compat._paths import Paths, SandboxdPaths
-from sandpod.compat._prechecked import PrecheckedSandbox
+from sandpod.compat._prechecked import CHECKS, PrecheckedSandbox
 from sandpod.compat._rooted import RootedSandbox
 from sandpod.config import KubernetesProviderConfig
 from sandpod.provider import KubernetesProvider
@@ -282,7 +282,8 @@ class SandboxdBackend(KubernetesSandbox):
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         """Read a page of a file, with the line break at its end."""
-        if refused := self._refused(ReadResult, "read", file_path):
+        refused: ReadResult | None = CHECKS["read"].refused(self._seen, {"file_path": file_path})
+        if refused:
             return refused
         (file,) = self.download_files([file_path])
         if file.content is None:
