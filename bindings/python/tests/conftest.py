@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from handles import Handle
 from objects import GUEST_TOKEN, guest_template, kubeconfig_of, kubeconfig_text, kubectl_of, stock_template
 from sandpod import KubernetesProvider, KubernetesProviderConfig
 from sandpod.compat import langchain_agent_sandbox, langchain_k8s
@@ -120,6 +121,11 @@ def local_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         yield config
     left = [path.name for path in (state / "sandpod" / "local").glob("*")]
     assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def handle(tmp_path: Path) -> Handle:
+    return Handle(tmp_path)
 
 
 @pytest.fixture

@@ -56,6 +56,11 @@ def script(*lines: AIMessage | str) -> ScriptedModel:
     return ScriptedModel(script=[AIMessage(line) if isinstance(line, str) else line for line in lines])
 
 
+def thread(name: str) -> Any:
+    """Return the configuration of a conversation thread."""
+    return {"configurable": {"thread_id": name}}
+
+
 def tool_results(state: dict[str, Any]) -> list[str]:
     """Return the tool results of a conversation, in order."""
     return [str(message.content) for message in state["messages"] if isinstance(message, ToolMessage)]

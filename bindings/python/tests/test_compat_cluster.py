@@ -26,7 +26,7 @@ from sandpod.compat import (
     langchain_kubernetes,
     langchain_kubernetes_agent_sandbox,
 )
-from scripted import calls, execute, script, tool_results
+from scripted import calls, execute, script, thread, tool_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -490,9 +490,6 @@ async def test_h11_a_factorys_threads_have_claims_of_their_own(cluster: Cluster)
     factory = langchain_agent_sandbox.create_sandbox_backend_factory(
         "python", namespace=cluster.namespace, root_dir="/workspace"
     )
-
-    def thread(name: str) -> Any:
-        return {"configurable": {"thread_id": name}}
 
     async def run(name: str) -> str:
         turns = script(

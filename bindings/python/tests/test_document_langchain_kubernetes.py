@@ -27,7 +27,7 @@ from sandpod.compat.langchain_kubernetes import (
     KubernetesSandbox,
     KubernetesSandboxManager,
 )
-from scripted import ObedientModel, calls, execute, script, tool_results
+from scripted import ObedientModel, calls, execute, script, thread, tool_results
 from serving import free_port, serving
 from stage import GATEWAY, by_exec_and_router, by_gateway, by_router
 
@@ -64,10 +64,6 @@ graph = manager.create_agent(ObedientModel())
 class State(TypedDict, total=False):
     messages: Annotated[list[Any], add_messages]
     sandbox_id: str
-
-
-def thread(name: str) -> Any:
-    return {"configurable": {"thread_id": name}}
 
 
 def of_template(place: Place, **options: Any) -> KubernetesProviderConfig:

@@ -16,7 +16,7 @@ from objects import kubectl_of
 from sandpod import KubernetesProvider, KubernetesProviderConfig, KubernetesSandboxManager, Sandbox, SandboxError
 from sandpod.compat._core import CoreSandbox
 from sandpod.compat._owned import OwnedSandbox
-from scripted import calls, execute, script, tool_results
+from scripted import calls, execute, script, thread, tool_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,10 +77,6 @@ def said_by(call: Callable[[KubernetesSandbox, Path], object], sandbox: Kubernet
         if error.code != "replaced":
             raise
         return str(error)
-
-
-def thread(name: str) -> Any:
-    return {"configurable": {"thread_id": name}}
 
 
 def write_in(manager: KubernetesSandboxManager, *threads: str) -> dict[str, dict[str, str]]:

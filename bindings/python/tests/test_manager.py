@@ -16,7 +16,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
 from sandpod import KubernetesProviderConfig, KubernetesSandboxManager, SandboxError, SandboxNotFoundError
-from scripted import calls, execute, script, tool_results
+from scripted import calls, execute, script, thread, tool_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,10 +39,6 @@ manager.close()
 class State(TypedDict, total=False):
     messages: Annotated[list[Any], add_messages]
     sandbox_id: str
-
-
-def thread(name: str) -> Any:
-    return {"configurable": {"thread_id": name}}
 
 
 def ask(text: str = "go") -> Any:
