@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use sandpod::{AuditEvent, AuditSink, CommandRules, Operation, SandboxPolicy};
 
 use crate::errors::ProviderError;
+use crate::provider::unusable;
 
 /// A policy that checks paths by name only, for sandboxes of other packages.
 #[pyclass(frozen, module = "sandpod._native")]
@@ -42,15 +43,7 @@ impl Policy {
 
 /// Parses and checks a policy.
 pub(crate) fn policy(json: &str) -> PyResult<SandboxPolicy> {
-    let policy: SandboxPolicy = serde_json::from_str(json)
-        .map_err(|error| PyValueError::new_err(format!("The policy can't be used: {error}.")))?;
-    policy.check().map_err(unusable)?;
-    Ok(policy)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is made for map_err")]
-fn unusable(error: sandpod::Error) -> PyErr {
-    PyValueError::new_err(error.to_string())
+    SandboxPolicy::from_json(json).map_err(unusable)
 }
 
 /// Sends events to a Python thread through a Python queue and waits for the receipt. It runs on the audit's own thread,

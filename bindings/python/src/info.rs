@@ -1,10 +1,10 @@
 //! The details of sandboxes that a provider returns to Python. Times are seconds since the Unix epoch.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use pyo3::prelude::*;
-use sandpod::{GuestDelivery, SandboxId, Status};
+use sandpod::agents::unix_seconds;
+use sandpod::{GuestDelivery, SandboxId};
 
 #[derive(IntoPyObject)]
 pub(crate) struct Info {
@@ -31,8 +31,8 @@ impl From<sandpod::SandboxInfo> for Info {
             thread_id: info.thread_id,
             labels: info.labels,
             annotations: info.annotations,
-            created_at: info.created_at.map(seconds),
-            last_activity: info.last_activity.map(seconds),
+            created_at: info.created_at.map(unix_seconds),
+            last_activity: info.last_activity.map(unix_seconds),
             status: info.status.as_str(),
             guest_delivery: info.guest_delivery.map(GuestDelivery::as_str),
             guest_delivery_reason: info.guest_delivery_reason,
@@ -97,14 +97,4 @@ impl From<sandpod::PoolStatus> for Pool {
         let sandpod::PoolStatus { available, active, total, target, .. } = pool;
         Self { available, active, total, target }
     }
-}
-
-/// Returns the status of this name.
-pub(crate) fn status(name: &str) -> Option<Status> {
-    let all = [Status::Running, Status::Warm, Status::Suspended, Status::Pending, Status::Terminated];
-    all.into_iter().find(|status| status.as_str() == name)
-}
-
-fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

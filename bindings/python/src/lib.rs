@@ -28,7 +28,7 @@ mod _native {
     #[pymodule_export]
     use crate::process::{Output, Process};
     #[pymodule_export]
-    use crate::provider::{Provider, default_scope, load_options};
+    use crate::provider::{Provider, check_mode, default_scope, load_options};
     #[pymodule_export]
     use crate::sandbox::Sandbox;
     #[pymodule_export]

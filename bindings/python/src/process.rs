@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use pyo3::prelude::*;
 use sandpod::Event;
+use sandpod::agents::unix_seconds;
 use sandpod_client::{Bytes, TerminalSize};
 use tokio::sync::Mutex;
 
@@ -161,12 +161,11 @@ pub(crate) struct ProcessInfo {
 
 impl From<sandpod::ProcessInfo> for ProcessInfo {
     fn from(info: sandpod::ProcessInfo) -> Self {
-        let started = info.started.duration_since(SystemTime::UNIX_EPOCH);
         Self {
             process: info.process.into(),
             pid: info.pid,
             command: info.command,
-            started: started.map_or(0.0, |since| since.as_secs_f64()),
+            started: unix_seconds(info.started),
             exit: info.exit.map(Exit::from),
             output_end: info.output_end,
             terminal: info.terminal,

@@ -150,7 +150,7 @@ impl Provider {
         labels: BTreeMap<String, String>,
         status: Option<&str>,
     ) -> PyResult<Call> {
-        let status = status.map(|name| info::status(name).ok_or_else(|| no_status(name))).transpose()?;
+        let status = status.map(str::parse).transpose().map_err(unusable)?;
         let options = ListOptions { labels, status, cursor };
         self.call(|provider| async move { provider.get().await?.list(options).await.map(info::Page::from) })
     }
@@ -217,13 +217,6 @@ pub(crate) fn ids(ids: Vec<String>) -> PyResult<Vec<SandboxId>> {
 /// Converts seconds to a duration. Out-of-range values become the longest duration.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-}
-
-fn no_status(name: &str) -> PyErr {
-    let message = format!(
-        "There is no status {name:?}. Use 'running', 'warm', 'suspended', 'pending' or 'terminated'."
-    );
-    PyValueError::new_err(message)
 }
 
 /// Returns the default scope of a thread manager, which is derived from the configuration and the labels.

@@ -342,10 +342,7 @@ struct Found {
 
 impl From<sandpod_client::Found> for Found {
     fn from(found: sandpod_client::Found) -> Self {
-        let incomplete = found.incomplete.map(|reason| match reason {
-            Incomplete::Unreadable => "unreadable",
-            _ => "budget",
-        });
+        let incomplete = found.incomplete.map(Incomplete::as_str);
         Self { matches: entries(found.matches), incomplete }
     }
 }

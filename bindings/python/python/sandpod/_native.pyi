@@ -19,6 +19,7 @@ __all__ = [
     "Sandbox",
     "Threads",
     "capture_limit",
+    "check_mode",
     "default_scope",
     "exit_code_without_result",
     "forward_logs",
@@ -318,6 +319,9 @@ class Receipt:
 
 def forward_logs() -> None:
     """Forward logs of the core to Python's loggers."""
+
+def check_mode(mode: str) -> None:
+    """Raise `ValueError` for an unknown mode."""
 
 def default_scope(mode: str, config: str, labels: dict[str, str]) -> str:
     """Return the default scope of a thread manager. The configuration is JSON."""

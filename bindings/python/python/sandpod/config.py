@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
-MODES = ("agent-sandbox", "raw", "local")
-
 
 class _Unset(int):
     """A default that is distinguishable from the same number given by a caller."""
@@ -225,9 +223,7 @@ class KubernetesProviderConfig:
 
     def __post_init__(self) -> None:
         """Reject an unknown mode."""
-        if self.mode not in MODES:
-            msg = f"Unknown mode: {self.mode!r}. Must be 'agent-sandbox', 'raw' or 'local'."
-            raise ValueError(msg)
+        _native.check_mode(self.mode)
 
     @classmethod
     def load(cls, path: str | PathLike[str] | None = None, *, mode: str = "agent-sandbox", **options: Any) -> Self:
