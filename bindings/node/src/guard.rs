@@ -16,10 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Parses and checks a policy.
 pub(crate) fn policy(json: &str) -> Result<SandboxPolicy, Failed> {
-    let policy: SandboxPolicy = serde_json::from_str(json)
-        .map_err(|error| Failed::argument(format!("The policy cannot be used: {error}.")))?;
-    policy.check()?;
-    Ok(policy)
+    Ok(SandboxPolicy::from_json(json)?)
 }
 
 /// Called with events as JSON; it does not keep the process alive. It returns an error's message, or nothing.

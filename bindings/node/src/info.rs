@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use napi_derive::napi;
-use sandpod::Status;
+use sandpod::agents::unix_seconds;
 
 #[napi(object, object_from_js = false)]
 pub struct Info {
@@ -98,16 +98,10 @@ impl From<sandpod::PoolStatus> for Pool {
     }
 }
 
-/// Returns the status of this name.
-pub(crate) fn status(name: &str) -> Option<Status> {
-    let all = [Status::Running, Status::Warm, Status::Suspended, Status::Pending, Status::Terminated];
-    all.into_iter().find(|status| status.as_str() == name)
-}
-
 pub(crate) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 pub(crate) fn milliseconds(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64() * 1000.0)
+    unix_seconds(time) * 1000.0
 }

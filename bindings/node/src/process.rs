@@ -1,7 +1,6 @@
 //! Background commands and streamed output.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -176,7 +175,7 @@ impl ProcessInfo {
         Some(ProcessFacts {
             pid: info.pid,
             command: info.command.clone(),
-            started: milliseconds(SystemTime::UNIX_EPOCH.max(info.started)),
+            started: milliseconds(info.started),
             exit: info.exit.clone().map(Exit::from),
             output_end: number(info.output_end),
             terminal: info.terminal,

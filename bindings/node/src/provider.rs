@@ -208,7 +208,7 @@ impl Provider {
         labels: HashMap<String, String>,
         status: Option<String>,
     ) -> napi::Result<Object<'env>> {
-        let status = status.map(|name| info::status(&name).ok_or_else(|| no_status(&name))).transpose()?;
+        let status = status.map(|name| name.parse()).transpose().map_err(Failed::from)?;
         let options = ListOptions { labels: labels.into_iter().collect(), status, cursor };
         self.call(env, None, |provider| async move {
             let page = provider.get().await?.list(options).await?;
@@ -299,10 +299,4 @@ impl Provider {
             Ok(())
         })
     }
-}
-
-fn no_status(name: &str) -> Failed {
-    Failed::argument(format!(
-        "There is no status '{name}'. Use 'running', 'warm', 'suspended', 'pending' or 'terminated'."
-    ))
 }

@@ -39,11 +39,11 @@ const EMPTY: &str = "System reminder: File exists but has empty contents";
 
 /// A sandbox for Deep Agents' tools.
 #[napi]
-pub struct Tools(Resident<Place>);
+pub struct Tools(Resident<Source>);
 
 /// The source of the sandbox.
 #[derive(Clone)]
-enum Place {
+enum Source {
     Fixed {
         sandbox: sandpod::Sandbox,
         defaults: CommandDefaults,
@@ -63,7 +63,7 @@ struct Found {
     defaults: CommandDefaults,
 }
 
-impl Place {
+impl Source {
     async fn find(&self) -> sandpod::Result<Found> {
         match self {
             Self::Fixed { sandbox, defaults } => {
@@ -167,7 +167,7 @@ impl Tools {
     #[napi(constructor)]
     pub fn new(sandbox: &Sandbox) -> napi::Result<Self> {
         let defaults = sandbox.defaults();
-        Ok(Self(Resident::new(Place::Fixed { sandbox: sandbox.get()?.clone(), defaults })))
+        Ok(Self(Resident::new(Source::Fixed { sandbox: sandbox.get()?.clone(), defaults })))
     }
 
     /// Creates tools that use the current sandbox of a thread in each call, under these policies, which are JSON.
@@ -175,7 +175,7 @@ impl Tools {
     pub fn of_thread(threads: &Threads, thread: String, policies: Vec<String>) -> napi::Result<Self> {
         let policies = policies.iter().map(|policy| guard::policy(policy)).collect::<Result<_, _>>()?;
         let (threads, exec) = (threads.registry()?, threads.exec()?);
-        Ok(Self(Resident::new(Place::OfThread { threads, thread, policies, exec })))
+        Ok(Self(Resident::new(Source::OfThread { threads, thread, policies, exec })))
     }
 
     /// Runs a command. If the call is cancelled, the result has the output until then.

@@ -9,7 +9,7 @@ use napi::bindgen_prelude::{Either, Null, Object, ToNapiValue, Uint8Array};
 use napi_derive::napi;
 use sandpod::agents::MAX_DOWNLOAD_BYTES;
 use sandpod::{ExecuteOptions, SandboxHandle, StartOptions};
-use sandpod_client::{Bytes, Command, FileKind, GrepOptions, Incomplete, TerminalSize, TreeLimits, copied};
+use sandpod_client::{Bytes, Command, FileKind, GrepOptions, TerminalSize, TreeLimits, copied};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 
@@ -440,10 +440,7 @@ pub struct Found {
 
 impl From<sandpod_client::Found> for Found {
     fn from(found: sandpod_client::Found) -> Self {
-        let incomplete = found.incomplete.map(|reason| match reason {
-            Incomplete::Unreadable => "unreadable".to_owned(),
-            _ => "budget".to_owned(),
-        });
+        let incomplete = found.incomplete.map(|reason| reason.as_str().to_owned());
         Self { matches: entries(found.matches), incomplete }
     }
 }

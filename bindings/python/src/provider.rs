@@ -228,6 +228,12 @@ pub(crate) fn default_scope(mode: &str, config: &str, labels: BTreeMap<String, S
     Ok(config.default_scope(&labels))
 }
 
+/// Rejects an unknown mode.
+#[pyfunction]
+pub(crate) fn check_mode(mode: &str) -> PyResult<()> {
+    mode.parse::<Mode>().map(drop).map_err(unusable)
+}
+
 /// Resolves options from arguments, variables and the configuration file, and returns them as JSON.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "Python hands it over")]

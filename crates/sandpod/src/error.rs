@@ -17,6 +17,15 @@ const NAMESPACES_ROLE: &str = "deploy/rbac/raw-namespaces.yaml";
 /// and the command.
 pub(crate) const CREATE_AGAIN: &str = "Create it again.";
 
+/// Returns the names in quotes, for the advice of an error: `'a', 'b' or 'c'`.
+pub(crate) fn any_of(names: &[&str]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
+    match quoted.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
 /// An error: what happened, and what to do next.
 ///
 /// ```

@@ -12,6 +12,7 @@ use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::error::any_of;
 use crate::naming::IdFormat;
 use crate::{
     AgentSandboxConfig, AuditConfig, Error, Layer, LocalConfig, Provider, RawConfig, Result, SandboxId,
@@ -63,7 +64,7 @@ macro_rules! modes {
             /// All modes.
             pub const ALL: &[Self] = &[$( Self::$mode ),+];
 
-            /// The name: `local`, `raw` or `agent-sandbox`.
+            /// The name, as in options and variables.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $( Self::$mode => $name, )+ }
@@ -206,11 +207,8 @@ impl FromStr for Mode {
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.iter().copied().find(|mode| mode.as_str() == name).ok_or_else(|| {
             let shown: String = name.chars().take(40).collect();
-            let names: Vec<_> = Self::ALL.iter().map(|mode| format!("'{mode}'")).collect();
-            let next = match names.split_last() {
-                Some((last, others)) => format!("Must be {} or {last}.", others.join(", ")),
-                None => String::new(),
-            };
+            let names: Vec<_> = Self::ALL.iter().map(|mode| mode.as_str()).collect();
+            let next = format!("Must be {}.", any_of(&names));
             Error::invalid(format!("Unknown mode: '{}'.", shown.escape_debug()), next)
         })
     }

@@ -26,6 +26,17 @@ pub enum Incomplete {
     Unreadable,
 }
 
+impl Incomplete {
+    /// Its name: `budget` or `unreadable`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Budget => "budget",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
 /// Options of a text search.
 #[derive(Clone, Debug, Default)]
 pub struct GrepOptions {

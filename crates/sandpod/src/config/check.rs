@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{ARCH_LABEL, GUEST_DIR, RawConfig, overlap, refused, trimmed};
 use crate::backend::raw;
+use crate::error::any_of;
 use crate::guard::SandboxPolicy;
 use crate::{Result, labels};
 
@@ -153,9 +154,7 @@ pub(super) fn one_of(name: &str, value: &str, choices: &[&str]) -> Result<()> {
     if choices.contains(&value) {
         return Ok(());
     }
-    let quoted: Vec<_> = choices.iter().map(|choice| format!("'{choice}'")).collect();
-    let (last, others) = quoted.split_last().unwrap_or((&quoted[0], &[]));
-    Err(refused(&format!("{name} is '{value}'"), &format!("Use {} or {last}.", others.join(", "))))
+    Err(refused(&format!("{name} is '{value}'"), &format!("Use {}.", any_of(choices))))
 }
 
 #[cfg(test)]

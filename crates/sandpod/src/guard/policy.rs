@@ -96,6 +96,14 @@ impl Checked {
 }
 
 impl SandboxPolicy {
+    /// Parses a policy from JSON and checks it.
+    pub fn from_json(json: &str) -> Result<Self> {
+        let policy: Self = serde_json::from_str(json)
+            .map_err(|error| unusable(&error.to_string(), "See docs/policy.md."))?;
+        policy.check()?;
+        Ok(policy)
+    }
+
     /// Checks that the policy is valid and can be enforced.
     pub fn check(&self) -> Result<()> {
         if let Some(dir) = self.root_dir.as_deref().filter(|dir| !dir.starts_with('/')) {

@@ -1,9 +1,12 @@
 //! Expiry and states of sandboxes.
 
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use super::activity;
 use crate::backend::{PlaceState, Record};
+use crate::error::any_of;
+use crate::{Error, Result};
 
 /// The time after which an unfinished creation counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -24,6 +27,9 @@ pub enum Status {
 }
 
 impl Status {
+    /// All statuses.
+    pub const ALL: [Self; 5] = [Self::Running, Self::Warm, Self::Suspended, Self::Pending, Self::Terminated];
+
     /// Its name: `running`, `warm`, `suspended`, `pending` or `terminated`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -34,6 +40,17 @@ impl Status {
             Self::Pending => "pending",
             Self::Terminated => "terminated",
         }
+    }
+}
+
+impl FromStr for Status {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name).ok_or_else(|| {
+            let next = format!("Use {}.", any_of(&Self::ALL.map(Self::as_str)));
+            Error::invalid(format!("There is no status '{}'.", name.escape_debug()), next)
+        })
     }
 }
 
@@ -125,7 +142,7 @@ mod tests {
     fn record() -> Record {
         Record {
             id: "a".parse().unwrap(),
-            claim: String::new(),
+            uid: String::new(),
             namespace: String::new(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -139,6 +156,17 @@ mod tests {
             guest: None,
             version: String::new(),
         }
+    }
+
+    #[test]
+    fn unknown_status_error_lists_all_statuses() {
+        for status in Status::ALL {
+            assert_eq!(status.as_str().parse::<Status>().unwrap(), status);
+        }
+        assert_eq!(
+            "lost".parse::<Status>().unwrap_err().to_string(),
+            "There is no status 'lost'. Use 'running', 'warm', 'suspended', 'pending' or 'terminated'."
+        );
     }
 
     #[test]
