@@ -69,7 +69,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn begin_setup<'a>(&'a self, place: &'a Place, limit: Duration) -> BoxFuture<'a, Result<Setup>>;
 
     /// Records that the sandbox is used now. A missing sandbox is no error.
-    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>>;
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, uid: &'a str) -> BoxFuture<'a, Result<()>>;
 
     /// Returns the record of the sandbox `id`, if it exists.
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>>;
@@ -150,7 +150,7 @@ pub(crate) struct Provisioned {
 pub(crate) struct Place {
     pub(crate) id: SandboxId,
     /// Identifies the sandbox: no two sandboxes have the same value, not even under one id.
-    pub(crate) claim: String,
+    pub(crate) uid: String,
     /// The number of places that the sandbox has had.
     pub(crate) generation: u32,
     /// The Pod or the directory, for messages.
@@ -239,7 +239,7 @@ pub(crate) struct Page {
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) id: SandboxId,
-    pub(crate) claim: String,
+    pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,

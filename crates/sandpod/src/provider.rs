@@ -383,13 +383,13 @@ impl Provider {
         // The record is written first: a cleanup deletes a sandbox by its record, even if its guest would end later.
         self.record_ttl(&made.place, ttl).await?;
         let sandbox = ClientSandbox::new(Connection::new(made.dialer, Options::default()));
-        let extended = sandbox.extend(&made.place.claim, ttl).await;
+        let extended = sandbox.extend(&made.place.uid, ttl).await;
         extended.map_err(|cause| unusable(&made.place, &cause))
     }
 
     async fn record_ttl(&self, place: &Place, ttl: Duration) -> Result<()> {
         for _ in 0..MAX_TRIES {
-            let record = self.backend.find(&place.id).await?.filter(|record| record.claim == place.claim);
+            let record = self.backend.find(&place.id).await?.filter(|record| record.uid == place.uid);
             let record = record.ok_or_else(|| not_found(&place.id))?;
             let age = record.created_at.and_then(|created| SystemTime::now().duration_since(created).ok());
             if self.backend.set_ttl(&record, age.unwrap_or_default().saturating_add(ttl)).await? {

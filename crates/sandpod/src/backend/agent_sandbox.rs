@@ -18,6 +18,7 @@ mod adopt;
 mod claims;
 mod connect;
 mod dialer;
+mod lifecycle;
 mod pools;
 mod preconnect;
 mod probe;
@@ -144,8 +145,8 @@ impl Backend for AgentSandbox {
         anchor_store::assign_setup(&self.0.claims, place, limit, self.startup_limit()).boxed()
     }
 
-    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.0.claims.touch(id, claim).boxed()
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, uid: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.0.claims.touch(id, uid).boxed()
     }
 
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
@@ -166,7 +167,7 @@ impl Backend for AgentSandbox {
     }
 
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
-        self.0.claims.delete_unchanged(&record.id, &record.claim, &record.version).boxed()
+        self.0.claims.delete_unchanged(&record.id, &record.uid, &record.version).boxed()
     }
 
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {

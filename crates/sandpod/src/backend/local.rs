@@ -76,7 +76,7 @@ impl Local {
         let rollback = if is_new { self.rollback_of(&id, &stored) } else { Rollback::none() };
         let place = Place {
             id,
-            claim: stored.claim.clone(),
+            uid: stored.uid.clone(),
             generation: stored.generation,
             name: anchor.dir().display().to_string(),
             hint: "Fix that, or use a cluster.".to_owned(),
@@ -90,15 +90,15 @@ impl Local {
             dirs: None,
             lost: stored.unreported_loss.then(Lost::default),
         };
-        let dialer = LocalDialer { anchor, claim: stored.claim, generation: stored.generation };
+        let dialer = LocalDialer { anchor, uid: stored.uid, generation: stored.generation };
         Provisioned { place, dialer: Box::new(dialer), rollback }
     }
 
     /// Deletes what was created, unless another caller has attached to it.
     fn rollback_of(&self, id: &SandboxId, stored: &Stored) -> Rollback {
-        let (local, id, claim) = (self.clone(), id.clone(), stored.claim.clone());
+        let (local, id, uid) = (self.clone(), id.clone(), stored.uid.clone());
         Rollback::new(async move {
-            let is_ours_alone = move |stored: &Stored| stored.claim == claim && !stored.shared;
+            let is_ours_alone = move |stored: &Stored| stored.uid == uid && !stored.shared;
             let _ = local.blocking(move |inner| inner.delete_if(&id, is_ours_alone)).await;
         })
     }
@@ -116,7 +116,7 @@ impl Found {
     /// Marks an existing sandbox as shared, so that its creator does not roll it back. None if it was rolled back
     /// already.
     fn shared(anchor: Anchor, stored: Stored) -> io::Result<Option<Self>> {
-        let is_same = |now: &Stored| now.claim == stored.claim;
+        let is_same = |now: &Stored| now.uid == stored.uid;
         let noted =
             if stored.shared { Ok(Some(stored.clone())) } else { anchor.update_if(is_same, Stored::shared) };
         let shared = match noted {
@@ -192,7 +192,7 @@ impl Inner {
             return Found::shared(anchor, stored).map_err(|cause| cannot_start(&cause));
         };
         let is_new = anchor.has_expired();
-        let is_same = |now: &Stored| now.claim == stored.claim;
+        let is_same = |now: &Stored| now.uid == stored.uid;
         let taken = if is_new {
             // The record first: if this process dies here, the next one finds the mark and repeats this.
             let begun = anchor.update_if(is_same, |stored| new_generation(stored).in_manner(self.options));
@@ -347,10 +347,10 @@ impl Backend for Local {
     }
 
     fn record_bound<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        let (id, claim, bound) = (place.id.clone(), place.claim.clone(), place.bound);
+        let (id, uid, bound) = (place.id.clone(), place.uid.clone(), place.bound);
         let policy = place.policy_sha256.map(PolicyHash::to_hex);
         async move {
-            let is_ours = move |stored: &Stored| stored.claim == claim;
+            let is_ours = move |stored: &Stored| stored.uid == uid;
             self.blocking(move |inner| {
                 // Nothing is written for a returning caller: the sandbox may have filled the disk.
                 let kept = if bound {
@@ -366,9 +366,9 @@ impl Backend for Local {
     }
 
     fn record_reported<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<()>> {
-        let (id, claim, generation) = (place.id.clone(), place.claim.clone(), place.generation);
+        let (id, uid, generation) = (place.id.clone(), place.uid.clone(), place.generation);
         async move {
-            let is_this = move |stored: &Stored| stored.claim == claim && stored.generation == generation;
+            let is_this = move |stored: &Stored| stored.uid == uid && stored.generation == generation;
             self.blocking(move |inner| inner.change(&id, is_this, Stored::reported)).await.map(drop)
         }
         .boxed()
@@ -379,10 +379,10 @@ impl Backend for Local {
         async { Ok(Setup::Done) }.boxed()
     }
 
-    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
-        let (id, claim) = (id.clone(), claim.to_owned());
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, uid: &'a str) -> BoxFuture<'a, Result<()>> {
+        let (id, uid) = (id.clone(), uid.to_owned());
         async move {
-            let is_ours = move |stored: &Stored| stored.claim == claim;
+            let is_ours = move |stored: &Stored| stored.uid == uid;
             self.blocking(move |inner| inner.change(&id, is_ours, Stored::used)).await.map(drop)
         }
         .boxed()
@@ -424,7 +424,7 @@ impl Backend for Local {
 /// Connects to the socket of the guest of one place. A later place of the same name is refused.
 struct LocalDialer {
     anchor: Anchor,
-    claim: String,
+    uid: String,
     generation: u32,
 }
 
@@ -439,7 +439,7 @@ impl LocalDialer {
     fn check(&self) -> Result<(), DialError> {
         let unreadable = |cause| DialError::Unreachable(format!("its record can't be read ({cause})"));
         let stored = self.anchor.stored().map_err(unreadable)?;
-        let is_ours = |stored: &Stored| stored.claim == self.claim && stored.generation == self.generation;
+        let is_ours = |stored: &Stored| stored.uid == self.uid && stored.generation == self.generation;
         if stored.as_ref().is_some_and(is_ours) {
             return Ok(());
         }
@@ -471,8 +471,8 @@ impl Dialer for LocalDialer {
 
 /// Whether the record is as it was read. Revisions start at one for each sandbox, so both values are compared.
 fn unchanged(record: &Record) -> impl Fn(&Stored) -> bool + use<> {
-    let (claim, version) = (record.claim.clone(), record.version.clone());
-    move |stored| stored.claim == claim && stored.version() == version
+    let (uid, version) = (record.uid.clone(), record.version.clone());
+    move |stored| stored.uid == uid && stored.version() == version
 }
 
 fn vanished(id: &SandboxId) -> Error {

@@ -17,6 +17,7 @@ mod expiry;
 mod image_contents;
 mod namespace_per_sandbox;
 mod network;
+mod overrides;
 mod pod;
 mod pod_security;
 mod pool;
@@ -148,8 +149,8 @@ impl Backend for Raw {
         anchor_store::assign_setup(&self.0.anchors, place, limit, self.startup_limit()).boxed()
     }
 
-    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.0.anchors.touch(id, claim).boxed()
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, uid: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.0.anchors.touch(id, uid).boxed()
     }
 
     fn find<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Option<Record>>> {
@@ -171,7 +172,7 @@ impl Backend for Raw {
 
     fn delete_unchanged<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<bool>> {
         // Garbage collection deletes the Pod.
-        self.0.anchors.delete_unchanged(&record.id, &record.claim, &record.version).boxed()
+        self.0.anchors.delete_unchanged(&record.id, &record.uid, &record.version).boxed()
     }
 
     fn set_ttl<'a>(&'a self, record: &'a Record, ttl: Duration) -> BoxFuture<'a, Result<bool>> {

@@ -41,7 +41,7 @@ pub(super) fn is_fresh(used_at: SystemTime, idle_ttl: Option<Duration>) -> bool 
 pub(super) struct Activity {
     backend: Arc<dyn Backend>,
     id: SandboxId,
-    claim: String,
+    uid: String,
     period: Duration,
     state: Mutex<State>,
 }
@@ -59,11 +59,11 @@ impl Activity {
     pub(super) fn new(
         backend: Arc<dyn Backend>,
         id: SandboxId,
-        claim: String,
+        uid: String,
         idle_ttl: Option<Duration>,
     ) -> Arc<Self> {
         let state = Mutex::new(State { running: 0, used: false, recording: true });
-        Arc::new(Self { backend, id, claim, period: period(idle_ttl), state })
+        Arc::new(Self { backend, id, uid, period: period(idle_ttl), state })
     }
 
     /// Records calls from now on. With `fresh` the record is up to date.
@@ -88,7 +88,7 @@ impl Activity {
 
     /// Writes the record. Returns whether that succeeded.
     async fn touch(&self) -> bool {
-        let touched = self.backend.record_activity(&self.id, &self.claim).await;
+        let touched = self.backend.record_activity(&self.id, &self.uid).await;
         if let Err(error) = &touched {
             tracing::warn!(id = %self.id, %error, "that the sandbox is used could not be recorded");
             self.state().used = true;

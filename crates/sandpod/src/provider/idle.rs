@@ -24,13 +24,13 @@ impl Guests for Asked<'_> {
             let made = self.0.attach(&record.id, OnLost::Error).await?;
             let made = made.ok_or_else(|| not_found(&record.id))?;
             let place = made.place;
-            if place.claim != record.claim || place.generation != record.generation {
+            if place.uid != record.uid || place.generation != record.generation {
                 return Ok(false);
             }
             // These calls have no observer: a probe is not a use of the sandbox.
             let options = Options { reconnect_timeout: REACH_LIMIT, ..Options::default() };
             let sandbox = Sandbox::new(Connection::new(made.dialer, options));
-            let asked = sandbox.end_if_idle(&place.claim, least).await;
+            let asked = sandbox.end_if_idle(&place.uid, least).await;
             asked.map_err(|cause| unusable(&place, &cause))
         }
         .boxed()

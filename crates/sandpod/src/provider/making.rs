@@ -92,7 +92,7 @@ impl Provider {
         Box::pin(self.hand_out(made, request)).await
     }
 
-    /// Binds the guest to this claim, makes the place ready and hands the sandbox out.
+    /// Binds the guest to this sandbox, makes the place ready and hands the sandbox out.
     pub(super) async fn hand_out(
         &self,
         made: Provisioned,
@@ -129,7 +129,7 @@ impl Provider {
             sandbox: Sandbox::new(place.id.as_str(), sandbox, layer, self.audit.clone(), loss),
             id: place.id,
             generation: place.generation,
-            place: format!("{}/{}", place.claim, place.generation),
+            place: format!("{}/{}", place.uid, place.generation),
             is_new: !place.bound,
             pod: place.name,
             default_exec_timeout: self.defaults.exec_timeout,
@@ -137,7 +137,7 @@ impl Provider {
         })
     }
 
-    /// Binds the guest, with retries in an outage: binding it twice for one claim has no effect.
+    /// Binds the guest, with retries in an outage: binding it twice for one sandbox has no effect.
     async fn bind(
         &self,
         sandbox: &ClientSandbox,
@@ -180,7 +180,7 @@ impl Provider {
     /// Returns the writer of the activity record, if the place has such a record.
     fn activity(&self, place: &Place) -> Option<Arc<Activity>> {
         place.used_at?;
-        Some(Activity::new(self.backend.clone(), place.id.clone(), place.claim.clone(), place.idle_ttl))
+        Some(Activity::new(self.backend.clone(), place.id.clone(), place.uid.clone(), place.idle_ttl))
     }
 
     fn wanted(&self, request: &SandboxRequest) -> Result<CreateSpec> {
@@ -213,7 +213,7 @@ impl Provider {
         all.extend(self.defaults.env.clone());
         all.extend(env.clone());
         Binding {
-            claim: place.claim.clone(),
+            claim: place.uid.clone(),
             env: all,
             working_dir: working_dir.to_owned(),
             ttl: place.ttl,

@@ -123,7 +123,7 @@ impl Model {
         let (id, now): (SandboxId, _) = (format!("s{number}").parse().expect("the id is valid"), world.now());
         let record = Record {
             id: id.clone(),
-            claim: id.to_string(),
+            uid: id.to_string(),
             namespace: String::new(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -143,7 +143,7 @@ impl Model {
 }
 
 impl Backend for Model {
-    fn record_activity<'a>(&'a self, id: &'a SandboxId, _claim: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, _uid: &'a str) -> BoxFuture<'a, Result<()>> {
         async move {
             self.pause().await;
             let mut world = self.world();

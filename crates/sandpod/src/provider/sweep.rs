@@ -122,7 +122,7 @@ impl<G: Guests> Sweep<'_, G> {
     async fn delete_ended(&self, asked: &Record, is_known: bool) -> Result<Option<SandboxId>> {
         for _ in 0..MAX_TRIES {
             let now = self.backend.find(&asked.id).await?;
-            let now = now.filter(|now| now.claim == asked.claim && now.generation == asked.generation);
+            let now = now.filter(|now| now.uid == asked.uid && now.generation == asked.generation);
             let Some(now) = now.filter(|now| is_known || now.place_state == PlaceState::Ended) else {
                 return Ok(None);
             };

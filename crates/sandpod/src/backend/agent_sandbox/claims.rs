@@ -3,7 +3,8 @@
 //! It has the annotations that a Lease has in raw mode, under the same names.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::ops::Deref;
+use std::time::Duration;
 
 use sandpod_kube::agent_sandbox::{SandboxClaim, SandboxClaimStatus};
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -13,13 +14,14 @@ use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
+use super::lifecycle::{end, lifecycle};
 use super::pools::Origin;
 use super::readiness::{self, ClaimState};
 use crate::backend::kubernetes::anchor::{
-    CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
-    TTL, UNREPORTED_LOSS, labels, page, spec_annotations, time, users_labels,
+    CREATED_AT, GENERATION, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, Recorded, SETUP_UNTIL,
+    TTL, UNREPORTED_LOSS, labels, page, spec_annotations, time,
 };
-use crate::backend::kubernetes::anchor_store::{AnchorState, AnchorStore};
+use crate::backend::kubernetes::anchor_store::AnchorStore;
 use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::delivery::{DELIVERY, REASON};
 use crate::backend::kubernetes::outage::{making_limit, unfinished_lifetime};
@@ -46,8 +48,6 @@ const FIRST_REQUESTED: &str = "agents.x-k8s.io/client-first-requested-at";
 const GIVEN: &str = "agents.x-k8s.io/sandbox-name";
 /// Follows the number of the lost generation if its volumes were kept.
 const KEPT_VOLUMES: &str = " but for its volumes";
-/// How long after its guest the cluster ends a sandbox whose lifetime is over.
-const GRACE: Duration = Duration::from_secs(60);
 
 /// The claims of one namespace.
 #[derive(Clone)]
@@ -78,30 +78,20 @@ struct NewClaim<'a> {
 /// A sandbox's claim, as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
-    pub(super) id: SandboxId,
-    pub(super) uid: String,
+    pub(super) recorded: Recorded,
     /// Not created by sandpod: nothing may be written on it.
     pub(super) adopted: bool,
-    /// The number of places that the sandbox has had.
-    pub(super) generation: u32,
-    /// The Pod of this generation, once a guest in it was reached.
-    pub(super) pod_uid: Option<String>,
-    /// When this generation's guest was bound.
-    pub(super) created_at: Option<SystemTime>,
-    /// SHA-256 of the policy that the guest is bound to.
-    pub(super) policy_sha256: Option<PolicyHash>,
-    /// A caller sets this generation up, until then at the latest.
-    pub(super) setup_until: Option<Timestamp>,
-    pub(super) ttl: Option<Duration>,
-    pub(super) idle_ttl: Option<Duration>,
     /// The pool that it names. Empty in v1alpha1.
     pub(super) pool: String,
     pub(super) status: SandboxClaimStatus,
-    labels: BTreeMap<String, String>,
-    pub(super) annotations: BTreeMap<String, String>,
-    made_at: Option<SystemTime>,
-    last_activity: Option<SystemTime>,
-    resource_version: String,
+}
+
+impl Deref for Claim {
+    type Target = Recorded;
+
+    fn deref(&self) -> &Recorded {
+        &self.recorded
+    }
 }
 
 impl Claim {
@@ -121,32 +111,13 @@ impl Claim {
     }
 
     fn parse(claim: SandboxClaim) -> Result<Self> {
-        let id: SandboxId = claim.name_any().parse()?;
-        let foreign = || foreign(id.as_str());
+        let name = claim.name_any();
         let SandboxClaim { metadata, spec, status } = claim;
-        let (labels, annotations) =
-            (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
-        let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty());
-        let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
-        let moment = |name: &str| annotation(name)?.parse::<Timestamp>().ok();
         Ok(Self {
-            generation: annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?,
-            uid: metadata.uid.ok_or_else(foreign)?,
+            recorded: Recorded::parse(metadata)?.ok_or_else(|| foreign(&name))?,
             adopted: false,
-            pod_uid: annotation(POD_UID).cloned(),
-            created_at: moment(CREATED_AT).map(time),
-            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::from_hex(text)),
-            setup_until: moment(SETUP_UNTIL),
-            ttl: seconds(TTL),
-            idle_ttl: seconds(IDLE_TTL),
             pool: spec.warm_pool_ref.map(|pool| pool.name).unwrap_or_default(),
             status: status.unwrap_or_default(),
-            made_at: metadata.creation_timestamp.map(|created| time(created.0)),
-            last_activity: moment(LAST_ACTIVITY).map(time),
-            resource_version: metadata.resource_version.ok_or_else(foreign)?,
-            id,
-            labels,
-            annotations,
         })
     }
 
@@ -212,29 +183,11 @@ impl Claim {
         given.map_or(self.id.as_str(), String::as_str)
     }
 
-    /// Returns the recorded time of the last use.
-    pub(super) fn used_at(&self) -> SystemTime {
-        self.last_activity.max(self.created_at).unwrap_or_else(SystemTime::now)
-    }
-
-    /// Returns what is recorded of the sandbox, whose Pod is `pod`.
+    /// Returns the record of the sandbox, whose Pod is `pod`.
     pub(super) fn record(&self, config: &AgentSandboxConfig, pod: Option<&Pod>) -> Record {
-        Record {
-            id: self.id.clone(),
-            claim: self.uid.clone(),
-            namespace: config.namespace.clone(),
-            labels: users_labels(&config.label_prefix, &self.labels, &self.annotations),
-            annotations: self.annotations.clone(),
-            generation: self.generation,
-            made_at: self.made_at.max(pod.and_then(ResourceExt::creation_timestamp).map(|made| time(made.0))),
-            created_at: self.created_at,
-            last_activity: self.last_activity,
-            ttl: self.ttl,
-            idle_ttl: self.idle_ttl,
-            place_state: self.place_state(&config.namespace, pod),
-            guest: GuestDelivery::noted(&self.annotations),
-            version: self.resource_version.clone(),
-        }
+        let state = self.place_state(&config.namespace, pod);
+        let guest = GuestDelivery::noted(&self.annotations);
+        self.recorded.record(&config.namespace, &config.label_prefix, pod, state, guest)
     }
 
     fn place_state(&self, namespace: &str, pod: Option<&Pod>) -> PlaceState {
@@ -399,7 +352,7 @@ impl Claims {
     /// Changes the lifetime. Returns false if the claim has changed since it was read.
     pub(super) async fn set_ttl(&self, record: &Record, ttl: Duration) -> Result<bool> {
         let metadata = json!({
-            "uid": record.claim,
+            "uid": record.uid,
             "resourceVersion": record.version,
             "annotations": { TTL: ttl.as_secs().to_string() },
         });
@@ -452,24 +405,6 @@ impl Claims {
         self.naming.annotate(&mut patch);
         let changed = api::patch(&self.api, id.as_str(), &patch).await;
         changed.map_err(|cause| super::refused(&format!("update SandboxClaim '{id}'"), &cause))
-    }
-}
-
-impl AnchorState for Claim {
-    fn is_at(&self, place: &Place) -> bool {
-        self.uid == place.claim && self.generation == place.generation
-    }
-
-    fn created_at(&self) -> Option<SystemTime> {
-        self.created_at
-    }
-
-    fn setup_until(&self) -> Option<Timestamp> {
-        self.setup_until
-    }
-
-    fn has_unreported_loss(&self) -> bool {
-        self.unreported_loss().is_some()
     }
 }
 
@@ -537,29 +472,10 @@ fn foreign(name: &str) -> Error {
     )
 }
 
-/// Returns when the cluster ends a sandbox that was handed out at `created`: a little after its guest does.
-fn end(created: SystemTime, ttl: Option<Duration>) -> Option<SystemTime> {
-    created.checked_add(ttl?)?.checked_add(GRACE)
-}
-
-/// Returns when the cluster deletes a claim by itself: at `end`, and with an idle time to live that long after its Pod
-/// has ended. The guest ends an idle Pod, but a Pod can also fail, and its owner has that time to ask for it. Null for
-/// a claim that stays. An absent field is null, so that a patch removes it.
-fn lifecycle(end: Option<SystemTime>, idle_ttl: Option<Duration>) -> Value {
-    let end = end.and_then(|end| Timestamp::try_from(end).ok());
-    if end.is_none() && idle_ttl.is_none() {
-        return Value::Null;
-    }
-    let seconds = |idle: Duration| i32::try_from(idle.max(GRACE).as_secs()).unwrap_or(i32::MAX);
-    json!({
-        "shutdownTime": end.map(|end| format!("{end:.0}")),
-        "ttlSecondsAfterFinished": idle_ttl.map(seconds),
-        "shutdownPolicy": "Delete",
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     fn claim(changes: &Value) -> Claim {
@@ -583,7 +499,7 @@ mod tests {
     fn a_claim_has_the_annotations_of_a_lease() {
         let record = claim(&json!({})).record(&AgentSandboxConfig::of_template("t"), None);
         assert_eq!(record.labels, [("team".to_owned(), "x".to_owned())].into());
-        assert_eq!((record.generation, record.claim.as_str(), record.version.as_str()), (3, "1", "2"));
+        assert_eq!((record.generation, record.uid.as_str(), record.version.as_str()), (3, "1", "2"));
         assert_eq!(record.place_state, PlaceState::Lost, "its Pod is gone");
     }
 
@@ -591,10 +507,11 @@ mod tests {
     fn an_unreported_loss_is_recorded_with_the_kept_directories() {
         let with = |notes: &[(&str, &str)]| {
             let mut claim = claim(&json!({}));
-            claim
+            let recorded = &mut claim.recorded;
+            recorded
                 .annotations
                 .extend(notes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-            claim.created_at = claim.annotations.contains_key(CREATED_AT).then(SystemTime::now);
+            recorded.created_at = recorded.annotations.contains_key(CREATED_AT).then(SystemTime::now);
             claim
         };
         let used = (CREATED_AT, "2026-01-01T00:00:00Z");
@@ -639,23 +556,6 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_deletes_a_sandbox_a_minute_after_its_guest_ended() {
-        let created = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
-        let seconds = |seconds| Some(Duration::from_secs(seconds));
-        let of = |ttl, idle_ttl| {
-            let said = lifecycle(end(created, ttl), idle_ttl);
-            assert_eq!(said["shutdownPolicy"], "Delete");
-            (said["shutdownTime"].clone(), said["ttlSecondsAfterFinished"].clone())
-        };
-        let time = json!("2026-01-01T01:01:00Z");
-        assert_eq!(of(seconds(3600), None), (time.clone(), Value::Null));
-        assert_eq!(of(seconds(3600), seconds(1800)), (time, json!(1800)));
-        assert_eq!(of(None, seconds(10)), (Value::Null, json!(60)), "no less than a minute");
-        assert_eq!(of(None, seconds(u64::from(u32::MAX))).1, json!(i32::MAX));
-        assert_eq!(lifecycle(end(created, None), None), Value::Null);
-    }
-
-    #[test]
     fn a_foreign_claim_is_not_a_sandbox() {
         let claim = json!({
             "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim",
@@ -679,7 +579,7 @@ mod tests {
             "spec": { "warmPoolRef": { "name": "pool" } },
         });
         let adopted = Claim::read_any(serde_json::from_value(claim).unwrap()).unwrap();
-        assert_eq!((adopted.generation, adopted.pod_uid, adopted.ttl), (1, None, None));
+        assert_eq!((adopted.generation, adopted.pod_uid.as_deref(), adopted.ttl), (1, None, None));
         assert!(adopted.labels.is_empty());
     }
 }

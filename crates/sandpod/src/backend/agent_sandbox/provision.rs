@@ -14,7 +14,7 @@ use super::dialer::PlaceDialer;
 use super::readiness::{self, ClaimState, Readiness};
 use super::suspend::suspended;
 use super::{AgentSandbox, vanished};
-use crate::backend::kubernetes::anchor_store::{AnchorState as _, AnchorStore as _};
+use crate::backend::kubernetes::anchor_store::AnchorStore as _;
 use crate::backend::kubernetes::api::Watch;
 use crate::backend::kubernetes::outage::{goes_on, outlast};
 use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted};
@@ -115,7 +115,7 @@ impl AgentSandbox {
         let pod = &location.pod;
         let place = Place {
             id: claim.id.clone(),
-            claim: claim.uid.clone(),
+            uid: claim.uid.clone(),
             generation: claim.generation,
             name: pod.to_string(),
             hint: format!("See what its guest says: kubectl logs -n {} {}", pod.namespace, pod.name),

@@ -233,7 +233,9 @@ mod tests {
         let suspended = claim(Some("p"), &condition("False", SUSPENDED));
         assert_eq!(readiness(&suspended, None, "n"), Readiness::Suspended);
         let mut ours = claim(Some("p"), &condition("False", "PodSucceeded"));
-        ours.annotations.insert("sandpod.dev/suspended-at".to_owned(), "2026-01-01T00:00:00Z".to_owned());
+        ours.recorded
+            .annotations
+            .insert("sandpod.dev/suspended-at".to_owned(), "2026-01-01T00:00:00Z".to_owned());
         assert_eq!(readiness(&ours, None, "n"), Readiness::Suspended, "its Pod ended because of that");
         for reason in EXPIRED {
             ours.status = claim(None, &condition("False", reason)).status;

@@ -1,14 +1,17 @@
-//! The labels and annotations that an anchor has in both modes, and reading one page of anchors.
+//! The labels and annotations that an anchor has in both modes, what they record ([`Recorded`]), and reading one page
+//! of anchors.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
+use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sandpod_kube::k8s_openapi::jiff::Timestamp;
-use sandpod_kube::kube::Api;
 use sandpod_kube::kube::api::ListParams;
+use sandpod_kube::kube::{Api, ResourceExt};
 
 use super::api::{self, is, within};
-use crate::backend::{CreateSpec, Query};
+use crate::backend::{CreateSpec, GuestDelivery, Place, PlaceState, PolicyHash, Query, Record};
 use crate::config::OWN_DOMAIN;
 use crate::labels::label_value;
 use crate::{Error, ErrorKind, Naming, Result, SandboxId, naming};
@@ -33,6 +36,112 @@ pub(in crate::backend) const TTL: &str = "sandpod.dev/ttl-seconds";
 pub(in crate::backend) const IDLE_TTL: &str = "sandpod.dev/ttl-idle-seconds";
 /// On a claim. A Lease has a field for it, and this annotation only with a naming that has a name for it.
 pub(in crate::backend) const LAST_ACTIVITY: &str = "sandpod.dev/last-activity";
+
+/// The properties of a sandbox that its anchor records in both modes, as they were read.
+#[derive(Clone, Debug)]
+pub(in crate::backend) struct Recorded {
+    pub(in crate::backend) id: SandboxId,
+    pub(in crate::backend) uid: String,
+    /// The number of places that the sandbox has had.
+    pub(in crate::backend) generation: u32,
+    /// The Pod of this generation, once it was seen.
+    pub(in crate::backend) pod_uid: Option<String>,
+    /// When this generation's guest was bound.
+    pub(in crate::backend) created_at: Option<SystemTime>,
+    /// SHA-256 of the policy that the guest is bound to.
+    pub(in crate::backend) policy_sha256: Option<PolicyHash>,
+    /// The deadline of the set-up of this generation, once a caller has begun it.
+    pub(in crate::backend) setup_until: Option<Timestamp>,
+    pub(in crate::backend) ttl: Option<Duration>,
+    pub(in crate::backend) idle_ttl: Option<Duration>,
+    pub(in crate::backend) labels: BTreeMap<String, String>,
+    pub(in crate::backend) annotations: BTreeMap<String, String>,
+    pub(in crate::backend) made_at: Option<SystemTime>,
+    pub(in crate::backend) last_activity: Option<SystemTime>,
+    pub(in crate::backend) resource_version: String,
+}
+
+impl Recorded {
+    /// Parses the metadata of an anchor. Returns none if it is not an anchor.
+    pub(in crate::backend) fn parse(metadata: ObjectMeta) -> Result<Option<Self>> {
+        let id: SandboxId = metadata.name.unwrap_or_default().parse()?;
+        let (labels, annotations) =
+            (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
+        let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty());
+        let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
+        let moment = |name: &str| annotation(name)?.parse::<Timestamp>().ok();
+        let generation = annotation(GENERATION).and_then(|text| text.parse().ok());
+        let (Some(generation), Some(uid), Some(resource_version)) =
+            (generation, metadata.uid, metadata.resource_version)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            generation,
+            uid,
+            pod_uid: annotation(POD_UID).cloned(),
+            created_at: moment(CREATED_AT).map(time),
+            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::from_hex(text)),
+            setup_until: moment(SETUP_UNTIL),
+            ttl: seconds(TTL),
+            idle_ttl: seconds(IDLE_TTL),
+            made_at: metadata.creation_timestamp.map(|created| time(created.0)),
+            last_activity: moment(LAST_ACTIVITY).map(time),
+            resource_version,
+            id,
+            labels,
+            annotations,
+        }))
+    }
+
+    /// Whether `place` is the current generation.
+    pub(in crate::backend) fn is_at(&self, place: &Place) -> bool {
+        self.uid == place.uid && self.generation == place.generation
+    }
+
+    /// Whether files of an earlier generation were lost, and no caller has been told.
+    pub(in crate::backend) fn has_unreported_loss(&self) -> bool {
+        self.annotations.contains_key(UNREPORTED_LOSS)
+    }
+
+    /// Whether the set-up of this generation was begun and not finished in time.
+    pub(in crate::backend) fn is_half_set_up(&self) -> bool {
+        self.created_at.is_none() && self.setup_until.is_some_and(|until| until < Timestamp::now())
+    }
+
+    /// Returns the recorded time of the last use.
+    pub(in crate::backend) fn used_at(&self) -> SystemTime {
+        self.last_activity.max(self.created_at).unwrap_or_else(SystemTime::now)
+    }
+
+    /// Returns the record of the sandbox, whose users' labels have this prefix and whose Pod is `pod`.
+    pub(in crate::backend) fn record(
+        &self,
+        namespace: &str,
+        label_prefix: &str,
+        pod: Option<&Pod>,
+        place_state: PlaceState,
+        guest: Option<(GuestDelivery, Option<String>)>,
+    ) -> Record {
+        let pod_made_at = pod.and_then(ResourceExt::creation_timestamp).map(|created| time(created.0));
+        Record {
+            id: self.id.clone(),
+            uid: self.uid.clone(),
+            namespace: namespace.to_owned(),
+            labels: users_labels(label_prefix, &self.labels, &self.annotations),
+            annotations: self.annotations.clone(),
+            generation: self.generation,
+            made_at: self.made_at.max(pod_made_at),
+            created_at: self.created_at,
+            last_activity: self.last_activity,
+            ttl: self.ttl,
+            idle_ttl: self.idle_ttl,
+            place_state,
+            guest,
+            version: self.resource_version.clone(),
+        }
+    }
+}
 
 /// Returns one page of the objects that `ours` selects and that carry the labels of the query, and the cursor of the
 /// next page.

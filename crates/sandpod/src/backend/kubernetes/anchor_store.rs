@@ -4,41 +4,22 @@
 //! whose response was lost is therefore found by the next read, and of two callers that change the same anchor one
 //! succeeds.
 
-use std::time::{Duration, SystemTime};
+use std::ops::Deref;
+use std::time::Duration;
 
 use sandpod_kube::k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, timeout};
 
-use super::anchor::vanished;
+use super::anchor::{Recorded, vanished};
 use super::api::until_done;
 use super::outage::{goes_on, outlast};
 use crate::backend::{Place, Setup};
 use crate::{Result, SandboxId};
 
-/// The state that an anchor of either mode records.
-pub(in crate::backend) trait AnchorState: Send + Sync {
-    /// Whether `place` is the anchor's current generation.
-    fn is_at(&self, place: &Place) -> bool;
-
-    /// When the guest of this generation was bound.
-    fn created_at(&self) -> Option<SystemTime>;
-
-    /// The deadline of the set-up of this generation, once a caller has begun it.
-    fn setup_until(&self) -> Option<Timestamp>;
-
-    /// Whether files of an earlier generation were lost and no caller has been told.
-    fn has_unreported_loss(&self) -> bool;
-
-    /// Whether the set-up of this generation was begun and not finished in time.
-    fn is_half_set_up(&self) -> bool {
-        self.created_at().is_none() && self.setup_until().is_some_and(|until| until < Timestamp::now())
-    }
-}
-
 /// The anchors of one mode. Every `record_…` returns false if the anchor has changed since it was read.
 pub(in crate::backend) trait AnchorStore: Sync {
     /// An anchor, as it was read.
-    type Anchor: AnchorState;
+    type Anchor: Deref<Target = Recorded> + Send + Sync;
 
     /// Reads the anchor of `id`; none if it does not exist or is being deleted.
     fn read(&self, id: &SandboxId) -> impl Future<Output = Result<Option<Self::Anchor>>> + Send;
@@ -75,8 +56,8 @@ pub(in crate::backend) async fn assign_setup<S: AnchorStore>(
     loop {
         let anchor = outlast(end, || store.read(&place.id)).await?.filter(|anchor| anchor.is_at(place));
         let anchor = anchor.ok_or_else(|| vanished(&place.id))?;
-        match anchor.setup_until() {
-            _ if anchor.created_at().is_some() => return Ok(Setup::Done),
+        match anchor.setup_until {
+            _ if anchor.created_at.is_some() => return Ok(Setup::Done),
             None => {
                 let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
                 let until = Timestamp::now().saturating_add(limit).unwrap_or(Timestamp::MAX);
@@ -107,7 +88,7 @@ pub(in crate::backend) async fn record_bound<S: AnchorStore>(store: &S, place: &
     until_done(&place.id, || async {
         let anchor = store.read(&place.id).await?.filter(|anchor| anchor.is_at(place));
         let anchor = anchor.ok_or_else(|| vanished(&place.id))?;
-        Ok(anchor.created_at().is_some() || store.record_bound(&anchor, place).await?)
+        Ok(anchor.created_at.is_some() || store.record_bound(&anchor, place).await?)
     })
     .await
 }

@@ -144,7 +144,7 @@ async fn report(orders: &[Order], place: &Place) -> [(Result<()>, Shared); 2] {
 fn place() -> Place {
     Place {
         id: "a".parse().unwrap(),
-        claim: "1".to_owned(),
+        uid: "1".to_owned(),
         generation: 1,
         name: "n/a-1".to_owned(),
         hint: String::new(),

@@ -399,7 +399,7 @@ mod tests {
         let record = stored();
         let first = anchors.take(&id("a"), &record).unwrap().expect("it is free");
         assert!(anchors.take(&id("a"), &stored()).unwrap().is_none());
-        assert_eq!(first.anchor.stored().unwrap().unwrap().claim, record.claim);
+        assert_eq!(first.anchor.stored().unwrap().unwrap().uid, record.uid);
         assert_eq!(anchors.ids().unwrap(), [id("a")]);
     }
 

@@ -16,8 +16,8 @@ use crate::backend::{CreateSpec, PlaceState, Record};
 /// The contents of `record.json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Stored {
-    /// The claim that the guest is bound to.
-    pub(super) claim: String,
+    /// Identifies the sandbox: the guest is bound to it.
+    pub(super) uid: String,
     pub(super) generation: u32,
     /// The number of changes.
     revision: u64,
@@ -48,7 +48,7 @@ pub(super) struct Stored {
 impl Stored {
     pub(super) fn new(wanted: &CreateSpec, options: StartOptions) -> Self {
         Self {
-            claim: format!("local-{:016x}", fastrand::u64(..)),
+            uid: format!("local-{:016x}", fastrand::u64(..)),
             generation: 1,
             revision: 1,
             labels: BTreeMap::new(),
@@ -127,12 +127,12 @@ impl Stored {
 
     /// Marks it as deleted.
     pub(super) fn marked_deleted(self) -> Self {
-        Self { claim: String::new(), ..self }
+        Self { uid: String::new(), ..self }
     }
 
     /// Reports whether the sandbox is being deleted, or its deletion was interrupted.
     pub(super) fn is_marked_deleted(&self) -> bool {
-        self.claim.is_empty()
+        self.uid.is_empty()
     }
 
     /// Sets the properties of a new sandbox.
@@ -173,7 +173,7 @@ impl Stored {
             version: self.version(),
             ttl: self.ttl(),
             idle_ttl: self.idle_ttl(),
-            claim: self.claim,
+            uid: self.uid,
             namespace: namespace.to_owned(),
             labels: self.labels,
             annotations: self.annotations,
@@ -194,7 +194,7 @@ pub(super) fn unreadable(id: SandboxId, namespace: &str) -> Record {
         version: String::new(),
         ttl: None,
         idle_ttl: None,
-        claim: String::new(),
+        uid: String::new(),
         namespace: namespace.to_owned(),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),

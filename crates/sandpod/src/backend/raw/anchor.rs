@@ -1,7 +1,8 @@
 //! The Lease of a sandbox. Its creation is the only lock, and it owns all other objects of the sandbox.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::ops::Deref;
+use std::time::Duration;
 
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -13,10 +14,10 @@ use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
 use crate::backend::kubernetes::anchor::{
-    CREATED_AT, GENERATION, IDLE_TTL, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, SETUP_UNTIL,
-    TTL, UNREPORTED_LOSS, labels, micros, own_labels, page, spec_annotations, time, users_labels, vanished,
+    CREATED_AT, GENERATION, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, Recorded, SETUP_UNTIL,
+    TTL, UNREPORTED_LOSS, labels, micros, own_labels, page, spec_annotations, time, vanished,
 };
-use crate::backend::kubernetes::anchor_store::{AnchorState, AnchorStore};
+use crate::backend::kubernetes::anchor_store::AnchorStore;
 use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::{loss, object};
 use crate::backend::{CreateSpec, GuestDelivery, Place, PlaceState, PolicyHash, Query, Record};
@@ -42,29 +43,19 @@ pub(super) struct Anchors {
 /// A sandbox's Lease, as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Anchor {
-    pub(super) id: SandboxId,
-    pub(super) uid: String,
-    /// The number of places that the sandbox has had.
-    pub(super) generation: u32,
+    pub(super) recorded: Recorded,
     naming: Naming,
     /// The Pod of this generation, if it comes from a pool.
     warm_pod: Option<String>,
-    /// The Pod of this generation, once it was seen.
-    pub(super) pod_uid: Option<String>,
-    /// When this generation's guest was bound.
-    pub(super) created_at: Option<SystemTime>,
-    /// SHA-256 of the policy that the guest is bound to.
-    pub(super) policy_sha256: Option<PolicyHash>,
-    /// A caller sets this generation up, until then at the latest.
-    pub(super) setup_until: Option<Timestamp>,
-    pub(super) ttl: Option<Duration>,
-    pub(super) idle_ttl: Option<Duration>,
-    pub(super) labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-    made_at: Option<SystemTime>,
-    last_activity: Option<SystemTime>,
-    resource_version: String,
     holder: Option<String>,
+}
+
+impl Deref for Anchor {
+    type Target = Recorded;
+
+    fn deref(&self) -> &Recorded {
+        &self.recorded
+    }
 }
 
 /// Where the Pod of a generation comes from.
@@ -129,63 +120,25 @@ impl Anchor {
                 "Use another sandbox id.",
             )
         };
-        let Lease { metadata, spec } = lease;
-        let (labels, annotations) =
-            (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
-        if labels.get(MANAGED_BY.0).map(String::as_str) != Some(MANAGED_BY.1) {
+        if lease.labels().get(MANAGED_BY.0).map(String::as_str) != Some(MANAGED_BY.1) {
             return Err(foreign());
         }
-        let annotation = |name: &str| annotations.get(name).filter(|value| !value.is_empty());
-        let seconds = |name: &str| annotation(name)?.parse().ok().map(Duration::from_secs);
-        let spec = spec.unwrap_or_default();
-        let generation = annotation(GENERATION).and_then(|text| text.parse().ok()).ok_or_else(foreign)?;
-        let naming = Naming::of_note(annotation(NAMING).map(String::as_str));
-        Ok(Self {
-            generation,
-            naming,
-            warm_pod: annotation(POD_NAME).filter(|name| **name != naming.pod(&id, generation)).cloned(),
-            uid: metadata.uid.ok_or_else(foreign)?,
-            pod_uid: annotation(POD_UID).cloned(),
-            created_at: annotation(CREATED_AT).and_then(|text| text.parse::<Timestamp>().ok()).map(time),
-            policy_sha256: annotation(POLICY_SHA256).and_then(|text| PolicyHash::from_hex(text)),
-            setup_until: annotation(SETUP_UNTIL).and_then(|text| text.parse().ok()),
-            ttl: seconds(TTL),
-            idle_ttl: seconds(IDLE_TTL),
-            made_at: metadata.creation_timestamp.map(|created| time(created.0)),
-            last_activity: spec.renew_time.map(|renewed| time(renewed.0)),
-            resource_version: metadata.resource_version.ok_or_else(foreign)?,
-            holder: spec.holder_identity,
-            id,
-            labels,
-            annotations,
-        })
+        let spec = lease.spec.unwrap_or_default();
+        let mut recorded = Recorded::parse(lease.metadata)?.ok_or_else(foreign)?;
+        recorded.last_activity = spec.renew_time.map(|renewed| time(renewed.0));
+        let annotation =
+            |name: &str| recorded.annotations.get(name).map(String::as_str).filter(|value| !value.is_empty());
+        let naming = Naming::of_note(annotation(NAMING));
+        let own_pod = naming.pod(&id, recorded.generation);
+        let warm_pod = annotation(POD_NAME).filter(|name| *name != own_pod).map(str::to_owned);
+        Ok(Self { naming, warm_pod, holder: spec.holder_identity, recorded })
     }
 
-    /// Returns the recorded time of the last use.
-    pub(super) fn used_at(&self) -> SystemTime {
-        self.last_activity.max(self.created_at).unwrap_or_else(SystemTime::now)
-    }
-
-    /// Returns what is recorded of the sandbox, whose Pod of this generation is `pod`.
+    /// Returns the record of the sandbox, whose Pod of this generation is `pod`.
     pub(super) fn record(&self, config: &RawConfig, pod: Option<&Pod>) -> Record {
-        let namespace = &config.namespace;
-        let pod_made_at = pod.and_then(ResourceExt::creation_timestamp).map(|created| time(created.0));
-        Record {
-            id: self.id.clone(),
-            claim: self.uid.clone(),
-            namespace: namespace.clone(),
-            labels: users_labels(&config.label_prefix, &self.labels, &self.annotations),
-            annotations: self.annotations.clone(),
-            generation: self.generation,
-            made_at: self.made_at.max(pod_made_at),
-            created_at: self.created_at,
-            last_activity: self.last_activity,
-            ttl: self.ttl,
-            idle_ttl: self.idle_ttl,
-            place_state: self.place_state(namespace, pod),
-            guest: pod.and_then(GuestDelivery::of),
-            version: self.resource_version.clone(),
-        }
+        let state = self.place_state(&config.namespace, pod);
+        let guest = pod.and_then(GuestDelivery::of);
+        self.recorded.record(&config.namespace, &config.label_prefix, pod, state, guest)
     }
 
     fn place_state(&self, namespace: &str, pod: Option<&Pod>) -> PlaceState {
@@ -276,7 +229,7 @@ impl Anchors {
     /// Changes the lifetime. Returns false if the anchor has changed since it was read.
     pub(super) async fn set_ttl(&self, record: &Record, ttl: Duration) -> Result<bool> {
         let metadata = json!({
-            "uid": record.claim,
+            "uid": record.uid,
             "resourceVersion": record.version,
             "annotations": { TTL: ttl.as_secs().to_string() },
         });
@@ -329,24 +282,6 @@ impl Anchors {
         self.naming.annotate(&mut patch);
         let changed = api::patch(&self.leases, id.as_str(), &patch).await;
         changed.map_err(|cause| Error::api(&format!("update Lease '{id}'"), &cause))
-    }
-}
-
-impl AnchorState for Anchor {
-    fn is_at(&self, place: &Place) -> bool {
-        self.uid == place.claim && self.generation == place.generation
-    }
-
-    fn created_at(&self) -> Option<SystemTime> {
-        self.created_at
-    }
-
-    fn setup_until(&self) -> Option<Timestamp> {
-        self.setup_until
-    }
-
-    fn has_unreported_loss(&self) -> bool {
-        self.annotations.contains_key(UNREPORTED_LOSS)
     }
 }
 

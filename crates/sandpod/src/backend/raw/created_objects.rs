@@ -97,7 +97,9 @@ pub(super) fn unanswered(raw: &Raw, id: &SandboxId, holder: &str) -> Rollback {
         let find = || async {
             let anchor = raw.0.anchors.find(&id).await?.filter(|anchor| anchor.is_held_by(&holder));
             let Some(anchor) = anchor else { return Ok(()) };
-            Provisioned { id: anchor.id, uid: anchor.uid, anchor: true, pod: None }.take_back(&raw).await
+            Provisioned { id: anchor.recorded.id, uid: anchor.recorded.uid, anchor: true, pod: None }
+                .take_back(&raw)
+                .await
         };
         report(&id, outlast(Instant::now() + UNDO_LIMIT, find).await);
     })

@@ -86,10 +86,10 @@ impl Backend for NamespacePerSandbox {
         async move { self.raw_of(&place.id).await?.begin_setup(place, limit).await }.boxed()
     }
 
-    fn record_activity<'a>(&'a self, id: &'a SandboxId, claim: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn record_activity<'a>(&'a self, id: &'a SandboxId, uid: &'a str) -> BoxFuture<'a, Result<()>> {
         async move {
             match self.find_namespace(id).await? {
-                Some(namespace) => self.raw(namespace.name).record_activity(id, claim).await,
+                Some(namespace) => self.raw(namespace.name).record_activity(id, uid).await,
                 None => Ok(()),
             }
         }
@@ -123,7 +123,7 @@ impl Backend for NamespacePerSandbox {
         async move {
             let Some(namespace) = self.find_namespace(&record.id).await? else { return Ok(false) };
             let raw = self.raw(namespace.name.clone());
-            let is_empty = namespace.uid == record.claim;
+            let is_empty = namespace.uid == record.uid;
             let unchanged = match raw.0.anchors.find(&record.id).await? {
                 None => is_empty,
                 Some(_) => !is_empty && raw.delete_unchanged(record).await?,
@@ -335,7 +335,7 @@ impl NamespacePerSandbox {
         let made_at = namespace.creation_timestamp().map(|created| SystemTime::from(created.0));
         Ok(namespace.uid().map(|uid| Record {
             id,
-            claim: uid,
+            uid,
             namespace: namespace.name_any(),
             labels: anchor::users_labels(
                 &self.config().label_prefix,

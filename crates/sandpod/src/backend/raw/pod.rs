@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 use data_encoding::HEXLOWER;
 use sandpod_kube::k8s_openapi::api::core::v1::{Pod, PodSpec};
 use sandpod_kube::k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::delivery::GuestSource;
 use super::network::NETWORK_LABEL;
-use super::pool::{POOL_LABEL, STATUS_LABEL};
-use super::{pod_security, push, strategic_merge};
-use crate::backend::kubernetes::anchor::{ID_LABEL, MANAGED_BY};
+use super::overrides::overridden;
+use super::{pod_security, push};
 use crate::backend::kubernetes::guest::BOOT;
 use crate::backend::kubernetes::unwritable;
 use crate::config::{
-    ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, STATE_DIR, read, refused, trimmed,
+    ARCH_LABEL, CONTAINER, GUEST_DIR, OWN_PREFIX, PodParts, RawConfig, STATE_DIR, read, trimmed,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -26,8 +25,6 @@ const NO_MESH_LABELS: [(&str, &str); 3] = [
     ("kuma.io/sidecar-injection", "disabled"),
     ("sidecar.istio.io/inject", "false"),
 ];
-/// The labels by which we find our Pods.
-const OWN_LABELS: [&str; 4] = [MANAGED_BY.0, ID_LABEL, POOL_LABEL, STATUS_LABEL];
 const NO_MESH_ANNOTATIONS: [(&str, &str); 3] = [
     ("consul.hashicorp.com/connect-inject", "false"),
     ("linkerd.io/inject", "disabled"),
@@ -126,35 +123,6 @@ fn metadata(config: &RawConfig) -> Value {
     annotations.extend(of_naming.iter().map(|(key, value)| (*key, value.as_str())));
     annotations.extend(config.extra_annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())));
     json!({ "metadata": { "labels": labels, "annotations": annotations } })
-}
-
-/// Applies the user's overrides to the Pod.
-fn overridden(config: &RawConfig, mut pod: Value) -> Result<Value> {
-    let Some(overrides) = &config.pod_template_overrides else { return Ok(pod) };
-    let next =
-        "Write it as a strategic merge patch of a Pod's spec, or of a template with metadata and spec.";
-    let bad = |cause: &str| refused(&format!("pod_template_overrides: {cause}"), next);
-    let fields = overrides.as_object().ok_or_else(|| bad("it is not an object"))?;
-    // A Pod's spec has no field of either name.
-    let is_template = fields.contains_key("metadata") || fields.contains_key("spec");
-    let patch = if is_template { overrides.clone() } else { json!({ "spec": overrides }) };
-    if let Some(name) =
-        fields.keys().find(|name| is_template && !["metadata", "spec"].contains(&name.as_str()))
-    {
-        return Err(bad(&format!("'{name}' is beside metadata and spec")));
-    }
-    let metadata = patch["metadata"].as_object().into_iter().flatten();
-    for (name, values) in metadata {
-        if !["labels", "annotations"].contains(&name.as_str()) {
-            return Err(bad(&format!("metadata.{name} is sandpod's own")));
-        }
-        let own = values.as_object().into_iter().flat_map(Map::keys);
-        if let Some(own) = own.into_iter().find(|key| OWN_LABELS.contains(&key.as_str())) {
-            return Err(bad(&format!("metadata.{name}[{own}] is sandpod's own")));
-        }
-    }
-    strategic_merge::apply(&mut pod, &patch).map_err(|cause| bad(&cause))?;
-    Ok(pod)
 }
 
 fn own_spec(config: &RawConfig, guest: &GuestSource) -> Result<PodSpec> {
@@ -416,134 +384,6 @@ mod tests {
         }
     }
 
-    fn refusal(fields: Value) -> Option<String> {
-        let config: RawConfig = serde_json::from_value(fields).unwrap();
-        config.check().err().map(|error| error.to_string())
-    }
-
-    #[test]
-    #[expect(clippy::too_many_lines, reason = "a table of cases")]
-    fn a_weaker_field_is_refused_with_its_path_unless_it_is_allowed() {
-        let sandbox = |fields: Value| {
-            let mut container = json!({ "name": "sandbox" });
-            container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-            json!({ "containers": [container] })
-        };
-        let context = |fields: Value| sandbox(json!({ "securityContext": fields }));
-        for (overrides, path) in [
-            (json!({ "hostNetwork": true }), "spec.hostNetwork"),
-            (json!({ "hostPID": true }), "spec.hostPID"),
-            (json!({ "hostIPC": true }), "spec.hostIPC"),
-            (json!({ "shareProcessNamespace": true }), "spec.shareProcessNamespace"),
-            (json!({ "automountServiceAccountToken": true }), "spec.automountServiceAccountToken"),
-            (json!({ "automountServiceAccountToken": null }), "spec.automountServiceAccountToken"),
-            (
-                json!({ "volumes": [{ "name": "h", "hostPath": { "path": "/" } }] }),
-                "spec.volumes[h].hostPath",
-            ),
-            (
-                json!({ "volumes": [{ "name": "t", "projected": { "sources": [
-                    { "serviceAccountToken": { "path": "token" } },
-                ] } }] }),
-                "spec.volumes[t].projected",
-            ),
-            (json!({ "securityContext": null }), "spec.securityContext.runAsNonRoot"),
-            (json!({ "securityContext": { "runAsUser": 0 } }), "spec.securityContext.runAsUser"),
-            (
-                json!({ "securityContext": { "seccompProfile": { "type": "Unconfined" } } }),
-                "spec.securityContext.seccompProfile",
-            ),
-            (json!({ "securityContext": { "seccompProfile": null } }), "spec.securityContext.seccompProfile"),
-            (
-                json!({ "securityContext": { "sysctls": [{ "name": "a", "value": "b" }] } }),
-                "spec.securityContext.sysctls",
-            ),
-            (context(json!({ "privileged": true })), "spec.containers[sandbox].securityContext.privileged"),
-            (
-                context(json!({ "allowPrivilegeEscalation": true })),
-                "spec.containers[sandbox].securityContext.allowPrivilegeEscalation",
-            ),
-            (
-                context(json!({ "$patch": "replace" })),
-                "spec.containers[sandbox].securityContext.allowPrivilegeEscalation",
-            ),
-            (context(json!({ "capabilities": { "add": ["SYS_ADMIN"] } })), "capabilities.add"),
-            (context(json!({ "capabilities": { "drop": [] } })), "capabilities.drop"),
-            (context(json!({ "runAsUser": 0 })), "spec.containers[sandbox].securityContext.runAsUser"),
-            (context(json!({ "runAsNonRoot": false })), "runAsNonRoot"),
-            (context(json!({ "procMount": "Unmasked" })), "procMount"),
-            (context(json!({ "seccompProfile": { "type": "Unconfined" } })), "seccompProfile"),
-            (context(json!({ "appArmorProfile": { "type": "Unconfined" } })), "appArmorProfile"),
-            (sandbox(json!({ "ports": [{ "containerPort": 1, "hostPort": 1 }] })), "ports"),
-            (context(json!({ "seLinuxOptions": { "type": "spc_t" } })), "seLinuxOptions"),
-            (
-                sandbox(json!({ "lifecycle": { "postStart": { "exec": { "command": ["x"] } } } })),
-                "spec.containers[sandbox].lifecycle",
-            ),
-            (
-                sandbox(json!({ "livenessProbe": { "exec": { "command": ["/workspace/x"] } } })),
-                "spec.containers[sandbox].livenessProbe.exec",
-            ),
-            (sandbox(json!({ "command": ["sh"] })), "spec.containers[sandbox].command"),
-            (sandbox(json!({ "args": ["--", "sh"] })), "spec.containers[sandbox].args"),
-            (sandbox(json!({ "env": [{ "name": "SANDPOD_STATE_DIR", "value": "/x" }] })), ".env"),
-            (
-                sandbox(
-                    json!({ "env": [{ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "value": "landlock" }] }),
-                ),
-                ".env",
-            ),
-            (
-                sandbox(
-                    json!({ "env": [{ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "$patch": "delete" }] }),
-                ),
-                ".env",
-            ),
-            (sandbox(json!({ "env": [{ "name": "SANDPOD_TOKEN_SHA256", "value": "00" }] })), ".env"),
-            (sandbox(json!({ "terminationMessagePath": "/sandpod/boot" })), ".terminationMessagePath"),
-            (
-                json!({ "metadata": { "annotations": {
-                    "container.apparmor.security.beta.kubernetes.io/sandbox": "unconfined",
-                } } }),
-                "metadata.annotations[container.apparmor.security.beta.kubernetes.io/sandbox]",
-            ),
-            (
-                sandbox(json!({ "volumeMounts": [{ "name": "v", "mountPath": "/sandpod/boot" }] })),
-                ".volumeMounts",
-            ),
-            (
-                sandbox(json!({ "volumeMounts": [{ "mountPath": "/sandpod", "$patch": "delete" }] })),
-                ".volumeMounts",
-            ),
-            (json!({ "volumes": [{ "name": "sandpod-guest", "emptyDir": {} }] }), "spec.volumes"),
-            (
-                json!({ "containers": [{ "name": "sandbox", "$patch": "delete" }] }),
-                "spec.containers[sandbox]",
-            ),
-            (
-                json!({ "containers": [{ "name": "c", "securityContext": { "privileged": true } }] }),
-                "spec.containers[c].securityContext.privileged",
-            ),
-            (
-                json!({ "metadata": { "labels": { "sandpod.dev/network": null } } }),
-                "metadata.labels[sandpod.dev/network]",
-            ),
-        ] {
-            let said = refusal(json!({ "pod_template_overrides": overrides })).unwrap_or_default();
-            assert!(said.contains(path) && said.contains("allow_insecure_overrides"), "{overrides}: {said}");
-            let allowed = json!({ "pod_template_overrides": overrides, "allow_insecure_overrides": true });
-            assert_eq!(refusal(allowed), None, "{overrides}");
-        }
-    }
-
-    #[test]
-    fn app_armor_annotation_unconfined_is_refused() {
-        let key = "container.apparmor.security.beta.kubernetes.io/sandbox";
-        let said = refusal(json!({ "extra_annotations": { key: "unconfined" } })).unwrap_or_default();
-        assert!(said.contains(key), "{said}");
-        assert_eq!(refusal(json!({ "extra_annotations": { key: "runtime/default" } })), None);
-    }
-
     #[test]
     fn image_env_and_env_from_cannot_weaken_the_guest() {
         let references = json!([{ "configMapRef": { "name": "of-the-user" } }]);
@@ -555,49 +395,6 @@ mod tests {
                     .contains(&json!({ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "value": "" })),
                 "{env}"
             );
-        }
-    }
-
-    #[test]
-    fn a_runtime_class_that_was_asked_for_is_not_taken_away_by_an_override() {
-        let overrides = json!({ "runtimeClassName": null });
-        let said = refusal(json!({ "runtime_class": "gvisor", "pod_template_overrides": overrides }));
-        assert!(said.unwrap_or_default().contains("spec.runtimeClassName"));
-        assert_eq!(refusal(json!({ "pod_template_overrides": { "runtimeClassName": "kata" } })), None);
-    }
-
-    #[test]
-    fn volumes_and_init_containers_weaken_a_sandbox_no_more_than_overrides_do() {
-        for (fields, path) in [
-            (
-                json!({ "volumes": [{ "name": "h", "hostPath": { "path": "/" } }] }),
-                "spec.volumes[h].hostPath",
-            ),
-            (
-                json!({ "init_containers": [{ "name": "i", "securityContext": { "runAsUser": 0 } }] }),
-                "spec.initContainers[i].securityContext.runAsUser",
-            ),
-        ] {
-            let said = refusal(fields).unwrap_or_default();
-            assert!(said.contains(path), "{said}");
-        }
-    }
-
-    #[test]
-    fn overrides_are_a_spec_or_a_template_and_leave_what_is_ours() {
-        let plain = json_of(json!({ "pod_template_overrides": { "dnsPolicy": "Default" } }));
-        let template = json_of(json!({ "pod_template_overrides": { "spec": { "dnsPolicy": "Default" } } }));
-        assert_eq!((&plain["dnsPolicy"], &plain), (&json!("Default"), &template));
-        assert_eq!(plain["containers"][0]["name"], "sandbox");
-        for (overrides, name) in [
-            (json!({ "spec": {}, "hostname": "x" }), "'hostname'"),
-            (json!({ "metadata": { "name": "x" } }), "metadata.name"),
-            (json!({ "metadata": { "labels": { "sandpod.dev/id": "x" } } }), "sandpod.dev/id"),
-            (json!([]), "not an object"),
-            (json!({ "containers": [{ "image": "x" }] }), "spec.containers"),
-        ] {
-            let said = refusal(json!({ "pod_template_overrides": overrides })).unwrap_or_default();
-            assert!(said.contains("pod_template_overrides") && said.contains(name), "{said}");
         }
     }
 

@@ -231,3 +231,161 @@ pub(super) fn harden(container: &mut Value) {
         capabilities.entry("drop").or_insert(json!(["ALL"]));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(fields: Value) -> Option<String> {
+        let config: RawConfig = serde_json::from_value(fields).unwrap();
+        config.check().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
+    fn a_weaker_field_is_refused_with_its_path_unless_it_is_allowed() {
+        let sandbox = |fields: Value| {
+            let mut container = json!({ "name": "sandbox" });
+            container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            json!({ "containers": [container] })
+        };
+        let context = |fields: Value| sandbox(json!({ "securityContext": fields }));
+        for (overrides, path) in [
+            (json!({ "hostNetwork": true }), "spec.hostNetwork"),
+            (json!({ "hostPID": true }), "spec.hostPID"),
+            (json!({ "hostIPC": true }), "spec.hostIPC"),
+            (json!({ "shareProcessNamespace": true }), "spec.shareProcessNamespace"),
+            (json!({ "automountServiceAccountToken": true }), "spec.automountServiceAccountToken"),
+            (json!({ "automountServiceAccountToken": null }), "spec.automountServiceAccountToken"),
+            (
+                json!({ "volumes": [{ "name": "h", "hostPath": { "path": "/" } }] }),
+                "spec.volumes[h].hostPath",
+            ),
+            (
+                json!({ "volumes": [{ "name": "t", "projected": { "sources": [
+                    { "serviceAccountToken": { "path": "token" } },
+                ] } }] }),
+                "spec.volumes[t].projected",
+            ),
+            (json!({ "securityContext": null }), "spec.securityContext.runAsNonRoot"),
+            (json!({ "securityContext": { "runAsUser": 0 } }), "spec.securityContext.runAsUser"),
+            (
+                json!({ "securityContext": { "seccompProfile": { "type": "Unconfined" } } }),
+                "spec.securityContext.seccompProfile",
+            ),
+            (json!({ "securityContext": { "seccompProfile": null } }), "spec.securityContext.seccompProfile"),
+            (
+                json!({ "securityContext": { "sysctls": [{ "name": "a", "value": "b" }] } }),
+                "spec.securityContext.sysctls",
+            ),
+            (context(json!({ "privileged": true })), "spec.containers[sandbox].securityContext.privileged"),
+            (
+                context(json!({ "allowPrivilegeEscalation": true })),
+                "spec.containers[sandbox].securityContext.allowPrivilegeEscalation",
+            ),
+            (
+                context(json!({ "$patch": "replace" })),
+                "spec.containers[sandbox].securityContext.allowPrivilegeEscalation",
+            ),
+            (context(json!({ "capabilities": { "add": ["SYS_ADMIN"] } })), "capabilities.add"),
+            (context(json!({ "capabilities": { "drop": [] } })), "capabilities.drop"),
+            (context(json!({ "runAsUser": 0 })), "spec.containers[sandbox].securityContext.runAsUser"),
+            (context(json!({ "runAsNonRoot": false })), "runAsNonRoot"),
+            (context(json!({ "procMount": "Unmasked" })), "procMount"),
+            (context(json!({ "seccompProfile": { "type": "Unconfined" } })), "seccompProfile"),
+            (context(json!({ "appArmorProfile": { "type": "Unconfined" } })), "appArmorProfile"),
+            (sandbox(json!({ "ports": [{ "containerPort": 1, "hostPort": 1 }] })), "ports"),
+            (context(json!({ "seLinuxOptions": { "type": "spc_t" } })), "seLinuxOptions"),
+            (
+                sandbox(json!({ "lifecycle": { "postStart": { "exec": { "command": ["x"] } } } })),
+                "spec.containers[sandbox].lifecycle",
+            ),
+            (
+                sandbox(json!({ "livenessProbe": { "exec": { "command": ["/workspace/x"] } } })),
+                "spec.containers[sandbox].livenessProbe.exec",
+            ),
+            (sandbox(json!({ "command": ["sh"] })), "spec.containers[sandbox].command"),
+            (sandbox(json!({ "args": ["--", "sh"] })), "spec.containers[sandbox].args"),
+            (sandbox(json!({ "env": [{ "name": "SANDPOD_STATE_DIR", "value": "/x" }] })), ".env"),
+            (
+                sandbox(
+                    json!({ "env": [{ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "value": "landlock" }] }),
+                ),
+                ".env",
+            ),
+            (
+                sandbox(
+                    json!({ "env": [{ "name": "SANDPOD_DISABLED_KERNEL_FEATURES", "$patch": "delete" }] }),
+                ),
+                ".env",
+            ),
+            (sandbox(json!({ "env": [{ "name": "SANDPOD_TOKEN_SHA256", "value": "00" }] })), ".env"),
+            (sandbox(json!({ "terminationMessagePath": "/sandpod/boot" })), ".terminationMessagePath"),
+            (
+                json!({ "metadata": { "annotations": {
+                    "container.apparmor.security.beta.kubernetes.io/sandbox": "unconfined",
+                } } }),
+                "metadata.annotations[container.apparmor.security.beta.kubernetes.io/sandbox]",
+            ),
+            (
+                sandbox(json!({ "volumeMounts": [{ "name": "v", "mountPath": "/sandpod/boot" }] })),
+                ".volumeMounts",
+            ),
+            (
+                sandbox(json!({ "volumeMounts": [{ "mountPath": "/sandpod", "$patch": "delete" }] })),
+                ".volumeMounts",
+            ),
+            (json!({ "volumes": [{ "name": "sandpod-guest", "emptyDir": {} }] }), "spec.volumes"),
+            (
+                json!({ "containers": [{ "name": "sandbox", "$patch": "delete" }] }),
+                "spec.containers[sandbox]",
+            ),
+            (
+                json!({ "containers": [{ "name": "c", "securityContext": { "privileged": true } }] }),
+                "spec.containers[c].securityContext.privileged",
+            ),
+            (
+                json!({ "metadata": { "labels": { "sandpod.dev/network": null } } }),
+                "metadata.labels[sandpod.dev/network]",
+            ),
+        ] {
+            let said = refusal(json!({ "pod_template_overrides": overrides })).unwrap_or_default();
+            assert!(said.contains(path) && said.contains("allow_insecure_overrides"), "{overrides}: {said}");
+            let allowed = json!({ "pod_template_overrides": overrides, "allow_insecure_overrides": true });
+            assert_eq!(refusal(allowed), None, "{overrides}");
+        }
+    }
+
+    #[test]
+    fn app_armor_annotation_unconfined_is_refused() {
+        let key = "container.apparmor.security.beta.kubernetes.io/sandbox";
+        let said = refusal(json!({ "extra_annotations": { key: "unconfined" } })).unwrap_or_default();
+        assert!(said.contains(key), "{said}");
+        assert_eq!(refusal(json!({ "extra_annotations": { key: "runtime/default" } })), None);
+    }
+
+    #[test]
+    fn a_runtime_class_that_was_asked_for_is_not_taken_away_by_an_override() {
+        let overrides = json!({ "runtimeClassName": null });
+        let said = refusal(json!({ "runtime_class": "gvisor", "pod_template_overrides": overrides }));
+        assert!(said.unwrap_or_default().contains("spec.runtimeClassName"));
+        assert_eq!(refusal(json!({ "pod_template_overrides": { "runtimeClassName": "kata" } })), None);
+    }
+
+    #[test]
+    fn volumes_and_init_containers_weaken_a_sandbox_no_more_than_overrides_do() {
+        for (fields, path) in [
+            (
+                json!({ "volumes": [{ "name": "h", "hostPath": { "path": "/" } }] }),
+                "spec.volumes[h].hostPath",
+            ),
+            (
+                json!({ "init_containers": [{ "name": "i", "securityContext": { "runAsUser": 0 } }] }),
+                "spec.initContainers[i].securityContext.runAsUser",
+            ),
+        ] {
+            let said = refusal(fields).unwrap_or_default();
+            assert!(said.contains(path), "{said}");
+        }
+    }
+}

@@ -15,7 +15,6 @@ use super::anchor::{Anchor, Source};
 use super::created_objects::CreatedObjects;
 use super::{PodDialer, Raw, is_owned_by, network, pod, push};
 use crate::backend::kubernetes::anchor::vanished;
-use crate::backend::kubernetes::anchor_store::AnchorState as _;
 use crate::backend::kubernetes::api::{self, Watch, find, is, within};
 use crate::backend::kubernetes::loss::loss;
 use crate::backend::kubernetes::outage::{goes_on, outlast};
@@ -81,7 +80,7 @@ impl Raw {
         let place = Place {
             id: anchor.id.clone(),
             lost: anchor.has_unreported_loss().then(Lost::default),
-            claim: anchor.uid,
+            uid: anchor.uid.clone(),
             generation: anchor.generation,
             name: pod.to_string(),
             hint: format!("See what its guest says: kubectl logs -n {} {}", pod.namespace, pod.name),
@@ -94,7 +93,7 @@ impl Raw {
             annotations: Vec::new(),
             dirs: None,
         };
-        let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.id };
+        let dialer = PodDialer { raw: self.clone(), pod, uid: pod_uid, id: anchor.recorded.id };
         Provisioned { place, dialer: Box::new(dialer), rollback: created.into_rollback() }
     }
 

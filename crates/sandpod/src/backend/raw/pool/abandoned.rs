@@ -7,7 +7,7 @@ use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
 use super::super::Raw;
-use super::cluster::{delete_read, unclaimed};
+use super::cluster::{delete_read, not_taken};
 use super::leadership;
 use super::plan::{PoolPod, State};
 use super::pods::{self, POOL_LABEL};
@@ -45,7 +45,7 @@ impl Raw {
 
     async fn remove_pool(&self, leases: &Api<Lease>, lease: &Lease) -> Result<Vec<SandboxId>> {
         let (name, uid) = (lease.name_any(), lease.uid().unwrap_or_default());
-        let pods = self.pods(&unclaimed(&name)).await?;
+        let pods = self.pods(&not_taken(&name)).await?;
         if !delete_read(leases, &name, &uid, &lease.resource_version().unwrap_or_default()).await? {
             return Ok(Vec::new()); // A process has renewed or deleted the Lease.
         }

@@ -82,7 +82,7 @@ impl Store for ClusterStore {
     }
 
     async fn pods(&self) -> Result<Vec<PoolPod>> {
-        let pods = self.raw.pods(&unclaimed(&self.name)).await?;
+        let pods = self.raw.pods(&not_taken(&self.name)).await?;
         Ok(pods.iter().filter(|pod| self.has_made(pod)).filter_map(pods::read).collect())
     }
 
@@ -150,7 +150,7 @@ impl ClusterStore {
     pub(super) fn new(raw: Raw, name: String, spec_hash: String) -> Self {
         let leases: Api<Lease> = Api::namespaced(raw.0.client.clone(), &raw.config().namespace);
         let lease_watch = SharedWatch::new(leases.clone(), format!("{POOL_LABEL}={name}"));
-        let pod_watch = SharedWatch::new(raw.0.pods.clone(), unclaimed(&name));
+        let pod_watch = SharedWatch::new(raw.0.pods.clone(), not_taken(&name));
         Self { raw, name, spec_hash, leases, lease_watch, pod_watch }
     }
 
@@ -239,7 +239,7 @@ impl ClusterStore {
 }
 
 /// Selects the Pods of a pool that are not taken. The list is never longer than the pool, however many are taken.
-pub(super) fn unclaimed(pool: &str) -> String {
+pub(super) fn not_taken(pool: &str) -> String {
     format!("{POOL_LABEL}={pool},{STATUS_LABEL}!={ACTIVE}")
 }
 

@@ -78,7 +78,7 @@ fn record(pod: &Pod) -> Option<Record> {
     let waiting = read(pod).filter(|pod| matches!(pod.state, State::Warm { .. }))?;
     Some(Record {
         id: waiting.name.parse().ok()?,
-        claim: waiting.uid,
+        uid: waiting.uid,
         namespace: pod.namespace().unwrap_or_default(),
         labels: BTreeMap::new(),
         annotations: pod.annotations().clone(),
