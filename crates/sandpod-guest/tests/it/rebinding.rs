@@ -79,7 +79,7 @@ async fn guest_runs_nothing_and_opens_no_file_before_a_bind() {
 }
 
 #[tokio::test]
-async fn rm_of_the_binding_note_and_a_restart_do_not_drop_the_policy() {
+async fn policy_survives_deletion_of_the_state_file_and_a_restart() {
     let sandbox = RestartingSandbox::new();
     let client = sandbox.start().await;
     let policy = bound(&client, bind(Some(no_network()), &[])).await.unwrap();

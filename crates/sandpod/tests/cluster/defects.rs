@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_path_is_never_a_shells_to_read() {
+async fn path_is_never_interpreted_by_a_shell() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_path_is_never_a_shells_to_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_is_the_whole_file_wherever_its_path_leads_and_a_directory_is_none() {
+async fn download_returns_the_whole_file_by_any_path_and_rejects_a_directory() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
@@ -56,13 +56,13 @@ async fn a_download_is_the_whole_file_wherever_its_path_leads_and_a_directory_is
     let error = sandbox.download("/workspace/dir", 100).await.unwrap_err();
     assert!(error.to_string().contains("director"), "{error}");
     let error = sandbox.download("/workspace/dir/file", 100).await.unwrap_err();
-    assert!(error.to_string().contains("12000000"), "it is short, or says nothing: {error}");
+    assert!(error.to_string().contains("12000000"), "the error does not name the size: {error}");
     provider.delete(handle.id.as_str(), true).await.unwrap();
     namespace.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_files_and_calls_to_the_cluster_go_on_side_by_side() {
+async fn commands_file_operations_and_cluster_calls_run_concurrently() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
@@ -84,7 +84,7 @@ async fn commands_files_and_calls_to_the_cluster_go_on_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forbidden_request_is_neither_an_empty_list_nor_a_missing_sandbox() {
+async fn forbidden_request_is_not_reported_as_an_empty_list_or_a_missing_sandbox() {
     let namespace = Namespace::create().await;
     let unprivileged =
         Provider::with_client(namespace.without_permissions().await, config(&namespace, BUSYBOX)).unwrap();
@@ -106,7 +106,7 @@ async fn a_forbidden_request_is_neither_an_empty_list_nor_a_missing_sandbox() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_policy_that_denies_all_is_there_before_the_pod_and_selects_it() {
+async fn deny_all_policy_exists_before_the_pod_and_selects_it() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let pods = namespace.api::<Pod>();
@@ -134,7 +134,7 @@ async fn the_policy_that_denies_all_is_there_before_the_pod_and_selects_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_has_a_shell_and_both_outputs_and_the_same_files_as_every_other_call() {
+async fn command_line_has_a_shell_both_outputs_and_the_files_of_other_calls() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();

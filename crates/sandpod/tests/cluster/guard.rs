@@ -170,7 +170,7 @@ async fn g7_a_strict_audit_that_fails_prevents_the_creation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_that_is_required_gives_a_sandbox_that_is_held_or_none() {
+async fn required_policy_is_enforced_or_the_creation_fails() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let policy = SandboxPolicy {

@@ -51,7 +51,7 @@ async fn a_guest_from_an_image_needs_no_config_map() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_guests_image_cannot_be_had_it_comes_from_config_maps() {
+async fn guest_comes_from_config_maps_if_its_image_cannot_be_pulled() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.guest_image = Some("sandpod.test/nosuch:1".to_owned());
@@ -68,7 +68,7 @@ async fn where_the_guests_image_cannot_be_had_it_comes_from_config_maps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_an_image_brings_no_guest_it_comes_from_config_maps() {
+async fn guest_comes_from_config_maps_if_the_guest_image_has_none() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.guest_image = Some(BUSYBOX.to_owned());
@@ -103,7 +103,7 @@ async fn without_config_maps(namespace: &Namespace) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_config_maps_are_forbidden_the_guest_is_pushed() {
+async fn guest_is_pushed_where_config_maps_are_forbidden() {
     let namespace = Namespace::create().await;
     let client = without_config_maps(&namespace).await;
     let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();
@@ -117,7 +117,7 @@ async fn where_config_maps_are_forbidden_the_guest_is_pushed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pushed_guest_that_died_comes_back_and_the_files_are_there() {
+async fn pushed_guest_restarts_after_a_crash_with_its_files() {
     let namespace = Namespace::create().await;
     let client = without_config_maps(&namespace).await;
     let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();
@@ -155,7 +155,7 @@ async fn a_failed_push_names_what_the_image_lacks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pod_of_a_pushed_guest_ends_with_its_time() {
+async fn pod_of_a_pushed_guest_ends_when_it_expires() {
     let namespace = Namespace::create().await;
     let client = without_config_maps(&namespace).await;
     let provider = Provider::with_client(client, config(&namespace, BUSYBOX)).unwrap();

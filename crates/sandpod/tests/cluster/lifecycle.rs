@@ -68,7 +68,7 @@ async fn another_process_finds_the_sandbox_by_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn creators_of_one_id_at_once_end_at_one_pod() {
+async fn concurrent_creators_of_one_id_share_one_pod() {
     let namespace = Namespace::create().await;
     let providers = [
         provider(&namespace, config(&namespace, BUSYBOX)).await,
@@ -114,7 +114,7 @@ async fn a_lost_pod_is_recreated_for_the_owner_of_the_id_and_the_old_handle_fail
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_with_nothing_in_it_does_for_file_work() {
+async fn file_operations_work_in_an_empty_image() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, "sandpod.test/scratch:1")).await;
 
@@ -129,7 +129,7 @@ async fn an_image_with_nothing_in_it_does_for_file_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_only_root_leaves_the_writable_places() {
+async fn read_only_root_keeps_the_writable_directories_writable() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.read_only_root = true;
@@ -145,7 +145,7 @@ async fn a_read_only_root_leaves_the_writable_places() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creation_that_is_given_up_leaves_nothing() {
+async fn cancelled_creation_leaves_no_objects() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
 
@@ -163,7 +163,7 @@ async fn a_creation_that_is_given_up_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_a_sandbox_gets_it_although_its_creator_gives_up() {
+async fn waiting_caller_gets_the_sandbox_although_its_creator_was_cancelled() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let create = || {
@@ -185,7 +185,7 @@ async fn who_waits_for_a_sandbox_gets_it_although_its_creator_gives_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_creation_takes_nothing_from_other_users_of_the_sandbox() {
+async fn cancelled_creation_does_not_delete_a_sandbox_that_others_use() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let handle = soon("creating", provider.get_or_create(SandboxRequest::named("thread-1"))).await.unwrap();
@@ -201,7 +201,7 @@ async fn a_cancelled_creation_takes_nothing_from_other_users_of_the_sandbox() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_the_anchor_by_hand_takes_the_pod_with_it() {
+async fn deleting_the_anchor_by_hand_deletes_the_pod() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();
@@ -216,7 +216,7 @@ async fn deleting_the_anchor_by_hand_takes_the_pod_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_whose_time_is_up_ends_by_itself_and_its_id_gets_a_new_place() {
+async fn expired_sandbox_ends_by_itself_and_its_id_is_reusable() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.ttl_seconds = Some(3);

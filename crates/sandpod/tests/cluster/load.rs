@@ -87,7 +87,7 @@ impl Jam {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_api_server_is_asked_again_after_its_retry_after() {
+async fn requests_are_retried_after_the_time_that_a_busy_api_server_names() {
     let namespace = Namespace::create().await;
     let provider = Provider::with_client(namespace.raw().await, config(&namespace, BUSYBOX)).unwrap();
     let handle = soon("creating", provider.get_or_create(SandboxRequest::default())).await.unwrap();

@@ -34,7 +34,7 @@ async fn is_gone(namespaces: &Api<KubeNamespace>, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_has_a_namespace_of_its_own_that_goes_with_it() {
+async fn namespace_of_a_sandbox_is_created_and_deleted_with_it() {
     let namespace = Namespace::create().await;
     let client = namespace.raw_namespaces().await;
     let first = provider(client.clone(), per_sandbox(&namespace));
@@ -70,7 +70,7 @@ async fn a_sandbox_has_a_namespace_of_its_own_that_goes_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn creators_of_one_id_at_once_end_at_one_namespace() {
+async fn concurrent_creators_of_one_id_share_one_namespace() {
     let namespace = Namespace::create().await;
     let client = namespace.raw_namespaces().await;
     let providers = [(); 4].map(|()| provider(client.clone(), per_sandbox(&namespace)));
@@ -88,7 +88,7 @@ async fn creators_of_one_id_at_once_end_at_one_namespace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sandboxes_in_namespaces_of_their_own_are_listed_counted_and_cleaned_away() {
+async fn sandboxes_with_their_own_namespaces_are_listed_counted_and_cleaned_up() {
     let namespace = Namespace::create().await;
     let client = namespace.raw_namespaces().await;
     let provider = provider(client, per_sandbox(&namespace));
@@ -141,7 +141,7 @@ async fn sandboxes_in_namespaces_of_their_own_are_listed_counted_and_cleaned_awa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_that_fails_or_is_given_up_leaves_no_namespace() {
+async fn failed_or_cancelled_creation_leaves_no_namespace() {
     let namespace = Namespace::create().await;
     let client = namespace.raw_namespaces().await;
     let namespaces: Api<KubeNamespace> = Api::all(namespace.admin.clone());
@@ -189,7 +189,7 @@ async fn a_namespace_that_is_not_ours_is_neither_used_nor_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_role_for_one_namespace_is_not_enough_and_the_right_one_is_named() {
+async fn error_names_the_role_for_namespaces_when_only_that_for_one_is_bound() {
     let namespace = Namespace::create().await;
     let provider = provider(namespace.raw().await, per_sandbox(&namespace));
 

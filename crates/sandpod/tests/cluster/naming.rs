@@ -48,7 +48,7 @@ where
         .expect("it was handed out");
     assert_eq!(moment(&made, "created-at"), created);
     let used = moment(&made, "last-activity");
-    assert_eq!(annotation(&made, THEIRS, "pod-uid"), None, "they know nothing of that");
+    assert_eq!(annotation(&made, THEIRS, "pod-uid"), None, "their naming has no such annotation");
 
     let again = soon("reconnecting", provider.reconnect("a")).await.expect("it is found");
     assert_eq!(execute(&again, "echo hello").await, "hello\n");

@@ -33,7 +33,7 @@ async fn create<K: sandpod_testbed::Object>(namespace: &Namespace, object: Value
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn placement_identity_and_metadata_are_the_pods() {
+async fn pod_has_the_configured_placement_identity_and_metadata() {
     let namespace = Namespace::create().await;
     create::<ServiceAccount>(&namespace, json!({ "metadata": { "name": "agent" } })).await;
     let priorities: Api<PriorityClass> = Api::all(namespace.admin.clone());
@@ -200,7 +200,7 @@ async fn an_arbitrary_user_works_with_and_without_a_read_only_root() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn overrides_merge_into_the_pod_and_the_sandbox_stays_the_sandbox() {
+async fn overrides_are_merged_into_the_pod_and_keep_the_sandbox_container() {
     let namespace = Namespace::create().await;
     let config = with(
         &namespace,
@@ -248,7 +248,7 @@ async fn the_cluster_may_still_reject_permitted_overrides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setup_script_runs_once_in_every_place_before_anybody_has_it() {
+async fn setup_script_runs_once_in_each_pod_before_it_is_handed_out() {
     let namespace = Namespace::create().await;
     let script = "sleep 1; echo $GREETING >> /workspace/ran";
     let options = json!({ "setup_script": script, "env": { "GREETING": "hello" } });
@@ -298,7 +298,7 @@ async fn a_failed_setup_script_reports_its_output_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_whose_setup_never_ended_is_recreated() {
+async fn sandbox_with_an_unfinished_setup_is_recreated() {
     let namespace = Namespace::create().await;
     let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
     namespace.raw().await; // its rights are there

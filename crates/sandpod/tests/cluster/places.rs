@@ -40,7 +40,7 @@ async fn memory(namespace: &Namespace) -> ConfigMap {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn contents_of_an_image_in_writable_directories_are_kept_and_belong_to_the_sandbox() {
+async fn writable_directories_keep_the_contents_of_the_image_and_belong_to_the_user() {
     let namespace = Namespace::create().await;
     for read_only_root in [false, true] {
         let mut config = with_filled_places(&namespace);
@@ -67,7 +67,7 @@ async fn contents_of_an_image_in_writable_directories_are_kept_and_belong_to_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_with_nothing_there_is_asked_once_and_then_costs_nothing() {
+async fn image_without_contents_to_copy_is_inspected_once() {
     let namespace = Namespace::create().await;
     let handles = [
         create(&provider(&namespace, config(&namespace, BUSYBOX)).await).await,
@@ -87,7 +87,7 @@ async fn an_image_with_nothing_there_is_asked_once_and_then_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_means_another_image_than_before_hides_nothing() {
+async fn contents_of_an_image_are_copied_after_its_name_moved_to_another_image() {
     let namespace = Namespace::create().await;
     let config = with_filled_places(&namespace);
     let first = provider(&namespace, config.clone()).await;

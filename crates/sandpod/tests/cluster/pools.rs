@@ -1,15 +1,14 @@
-//! Warm pools in raw mode: filling, claims, and cleanup.
+//! Warm pools in raw mode: filling, taking and cleanup. [`processes`] has a pool that several processes share.
 
-#![expect(clippy::print_stdout, reason = "a process tells the test that started it what it has got")]
+mod processes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
-use futures::future::{join_all, try_join_all};
+use futures::future::try_join_all;
 use sandpod::{ListOptions, Naming, Provider, RawConfig, SandboxHandle, SandboxRequest, Status};
 use sandpod_kube::k8s_openapi::api::coordination::v1::Lease;
 use sandpod_kube::k8s_openapi::api::core::v1::Pod;
@@ -22,8 +21,6 @@ use sandpod_kube::watch::SharedWatch;
 use sandpod_testbed::proxy::FaultProxy;
 use sandpod_testbed::{Namespace, from_json, wait_for, wait_until_none};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use crate::setup::{BUSYBOX, config, execute, provider, soon};
@@ -101,7 +98,7 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_sandbox_fills_the_pool_and_the_next_is_taken_from_it_and_bound_late() {
+async fn first_sandbox_fills_the_pool_and_the_next_one_is_taken_from_it() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 1)).await;
     assert_eq!(provider.pool_status().await.unwrap().target, 1);
@@ -331,7 +328,7 @@ fn holder(lease: Option<&Lease>) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refiller_that_is_cut_off_is_replaced_and_makes_nothing_more_when_it_is_back() {
+async fn disconnected_refiller_is_replaced_and_creates_no_pods_afterwards() {
     let namespace = Namespace::create().await;
     let proxy = FaultProxy::start(namespace.api_address()).await.unwrap();
     let far = namespace.raw_through(proxy.address()).await;
@@ -362,7 +359,7 @@ async fn a_refiller_that_is_cut_off_is_replaced_and_makes_nothing_more_when_it_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_provider_leaves_its_pool_to_the_next_which_may_shrink_it() {
+async fn next_provider_takes_over_the_pool_of_a_closed_one_and_may_shrink_it() {
     let namespace = Namespace::create().await;
     let large = provider(&namespace, pooled(&namespace, 3)).await;
     let first = create(&large).await;
@@ -429,7 +426,7 @@ async fn a_cleanup_deletes_an_abandoned_pool_and_keeps_one_with_a_provider() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_place_is_replaced_from_the_pool_and_set_up_once() {
+async fn lost_pod_is_replaced_from_the_pool_and_set_up_once() {
     let namespace = Namespace::create().await;
     let script = Some("echo ready >> /workspace/setup".to_owned());
     let provider = provider(&namespace, RawConfig { setup_script: script, ..pooled(&namespace, 1) }).await;
@@ -475,7 +472,7 @@ async fn twenty_creators_of_one_id_take_one_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_claim_of_a_killed_process_is_finished_by_the_next_request_for_its_id() {
+async fn next_request_for_the_id_finishes_the_claim_of_a_killed_process() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 1)).await;
     begin(&provider).await;
@@ -499,122 +496,6 @@ async fn the_claim_of_a_killed_process_is_finished_by_the_next_request_for_its_i
     assert_eq!(execute(&handle, "echo hello").await, "hello\n");
     provider.delete("thread-1", true).await.unwrap();
     finish(namespace, &[&provider]).await;
-}
-
-const ROLE: &str = "SANDPOD_POOL_CLAIMS";
-const NAMESPACE: &str = "SANDPOD_POOL_NAMESPACE";
-const SIZE: u32 = 10;
-
-/// Small Pods, of which the testbed's one node has room for many.
-fn crowded(namespace: String) -> RawConfig {
-    RawConfig {
-        namespace,
-        image: BUSYBOX.to_owned(),
-        cpu_request: "1m".to_owned(),
-        memory_request: "16Mi".to_owned(),
-        memory_limit: "256Mi".to_owned(),
-        ephemeral_storage_limit: "50Mi".to_owned(),
-        startup_timeout_seconds: 300,
-        warm_pool_size: SIZE,
-        ..RawConfig::default()
-    }
-}
-
-/// Starts this test binary as another process that creates `count` sandboxes from the same pool at once.
-fn process(claims: usize, namespace: &Namespace) -> Child {
-    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-    command.args(["--exact", "pools::a_process_that_shares_the_pool", "--ignored", "--nocapture"]);
-    command.env(ROLE, claims.to_string()).env(NAMESPACE, &namespace.name);
-    command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("this program can be run")
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "other tests start it in a process of its own"]
-async fn a_process_that_shares_the_pool() {
-    let claims: usize = std::env::var(ROLE).expect("another test says how many").parse().unwrap();
-    let kubeconfig = std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into);
-    let config = RawConfig { kubeconfig, ..crowded(std::env::var(NAMESPACE).unwrap()) };
-    let provider = Provider::connect(config).await.unwrap();
-    let claiming = (0..claims).map(|_| async {
-        let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
-        let marker = execute(&handle, "echo $$ >> /workspace/marker; wc -l < /workspace/marker").await;
-        let cold = provider.info(handle.id.as_str()).await.unwrap().cold_reason.is_some();
-        println!("got {} {} {}", handle.pod, cold, marker.trim());
-        std::mem::forget(handle);
-    });
-    join_all(claiming).await;
-    println!("done");
-    // The test ends it, so that its refiller may be the one that is killed.
-    std::future::pending::<()>().await;
-}
-
-/// A process's output: for each sandbox its Pod, whether it was cold, and how many clients had used it.
-async fn got(process: &mut Child) -> Vec<(String, bool, String)> {
-    // Borrowed, so that its later output has a reader.
-    let mut lines = BufReader::new(process.stdout.as_mut().expect("it is piped")).lines();
-    let mut got = Vec::new();
-    loop {
-        let line = lines.next_line().await.expect("it is read").expect("it goes on until it is done");
-        let words: Vec<_> = line.split(' ').collect();
-        match words[..] {
-            ["done"] => return got,
-            ["got", pod, cold, count] => got.push((pod.to_owned(), cold == "true", count.to_owned())),
-            _ => {}
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fifty_claimers_in_four_processes_never_share_a_pod_nor_overshoot_the_pool() {
-    let namespace = Namespace::create().await;
-    let census = Census::begin(&namespace);
-    let filler = provider(&namespace, crowded(namespace.name.clone())).await;
-    begin(&filler).await;
-    full(&namespace, SIZE as usize).await;
-    soon("closing", filler.close()).await;
-
-    let mut processes = [13, 13, 12, 12].map(|claims| process(claims, &namespace));
-    let all = join_all(processes.iter_mut().map(got));
-    let all = tokio::time::timeout(Duration::from_secs(400), all).await.expect("claiming hangs").concat();
-
-    let pods: BTreeSet<_> = all.iter().map(|(pod, _, _)| pod).collect();
-    assert_eq!((all.len(), pods.len()), (50, 50), "each has a Pod of its own");
-    assert!(all.iter().all(|(_, _, count)| count == "1"), "two sandboxes got one Pod: {all:?}");
-    let warm = all.iter().filter(|(_, cold, _)| !cold).count();
-    assert!(warm >= SIZE as usize, "only {warm} were taken from the pool");
-    pools_become(&namespace, "filling the pool", |pods| with_status(pods, "warm").len() == SIZE as usize)
-        .await;
-    let keeper = holder(Some(&lease(&namespace).await)).expect("one of them fills the pool");
-
-    // Whichever process fills the pool, the last one alive takes over.
-    let [first, second, third, _] = &mut processes;
-    for process in [first, second, third] {
-        process.kill().await.unwrap();
-    }
-    let victim = with_status(&pods_of_pools(&namespace).await, "warm")[0].clone();
-    namespace
-        .api::<Pod>()
-        .delete(&victim.name_any(), &DeleteParams::default().grace_period(0))
-        .await
-        .unwrap();
-    pools_become(&namespace, "filling the pool", |pods| {
-        let warm = with_status(pods, "warm");
-        warm.len() == SIZE as usize && warm.iter().all(|pod| pod.uid() != victim.uid())
-    })
-    .await;
-    println!("{warm} of 50 were warm; the first to fill was {keeper}");
-
-    assert_eq!(census.most(), SIZE as usize, "as many as wanted, and never more");
-    for mut process in processes {
-        process.kill().await.unwrap();
-    }
-    let cleaned = filler.cleanup(Some(Duration::ZERO)).await.unwrap();
-    assert!(cleaned.deleted.len() >= 50, "{cleaned:?}");
-    let name = lease(&namespace).await.name_any();
-    let long_ago = json!({ "spec": { "renewTime": "2026-01-01T00:00:00.000000Z" } });
-    let leases = namespace.api::<Lease>();
-    leases.patch(&name, &PatchParams::default(), &Patch::Merge(&long_ago)).await.unwrap();
-    finish(namespace, &[&filler]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -72,7 +72,7 @@ fn humantime(time: SystemTime) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labels_environment_and_times_of_a_request_are_the_sandboxs() {
+async fn sandbox_has_the_labels_environment_and_lifetimes_of_its_request() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.default_labels = labels(&[("team", "search"), ("stage", "test")]);
@@ -155,7 +155,7 @@ async fn an_expired_sandbox_is_listed_as_terminated_until_a_cleanup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_that_is_given_more_time_lives_longer() {
+async fn extended_sandbox_expires_later() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let request = SandboxRequest { ttl: Some(seconds(15)), ..SandboxRequest::named("a") };
@@ -270,7 +270,7 @@ async fn i7_a_cleanup_deletes_only_idle_claims_and_within_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn o9_cleanups_again_and_again_never_take_a_sandbox_that_is_used() {
+async fn o9_repeated_cleanups_never_delete_a_sandbox_in_use() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     drop(soon("creating", provider.get_or_create(SandboxRequest::named("a"))).await.unwrap());
@@ -302,7 +302,7 @@ async fn o9_cleanups_again_and_again_never_take_a_sandbox_that_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_creators_of_one_id_end_at_one_pod() {
+async fn twenty_creators_of_one_id_share_one_pod() {
     let namespace = Namespace::create().await;
     let one = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let other = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -321,7 +321,7 @@ async fn twenty_creators_of_one_id_end_at_one_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_a_sandbox_while_a_command_runs_ends_the_command_and_later_calls_say_why() {
+async fn deleting_a_sandbox_ends_its_running_command_and_later_calls_report_the_deletion() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let handle = soon("creating", provider.get_or_create(SandboxRequest::named("a"))).await.unwrap();
@@ -388,7 +388,7 @@ async fn a_cleanup_never_deletes_a_sandbox_that_is_used_after_its_check() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_a_sandbox_that_is_there_changes_nothing_of_it() {
+async fn request_for_an_existing_sandbox_does_not_change_it() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let request = |team: &str| SandboxRequest {
@@ -435,7 +435,7 @@ async fn labels_of_users_have_the_configured_prefix() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_on_its_way_is_pending() {
+async fn sandbox_is_pending_while_it_is_created() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.unschedulable_grace_seconds = 600;
@@ -457,7 +457,7 @@ async fn a_sandbox_on_its_way_is_pending() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_of_use_that_cannot_be_written_disturbs_no_command() {
+async fn commands_succeed_when_the_last_use_cannot_be_recorded() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
     let request = SandboxRequest { idle_ttl: Some(seconds(600)), ..SandboxRequest::named("thread-1") };

@@ -132,7 +132,7 @@ async fn an_expired_token_of_a_plugin_is_renewed_for_calls_and_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_that_names_no_end_is_asked_again_when_its_token_is_refused() {
+async fn exec_plugin_without_expiry_runs_again_when_its_token_is_refused() {
     let namespace = Namespace::create().await;
     let kubeconfig = with_plugin("", "");
     let first = token(&namespace, "first").await;
@@ -152,7 +152,7 @@ async fn a_plugin_that_names_no_end_is_asked_again_when_its_token_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socks_proxy_carries_calls_and_streams() {
+async fn socks_proxy_passes_calls_and_streams() {
     let namespace = Namespace::create().await;
     let proxy = SocksProxy::start("me", "p@ss").await.unwrap();
     let mut kubeconfig = Kubeconfig::of(json!({ "token": token(&namespace, "login").await }));
@@ -174,7 +174,7 @@ async fn a_socks_proxy_carries_calls_and_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_that_fails_is_quoted() {
+async fn error_quotes_a_failed_exec_plugin() {
     let namespace = Namespace::create().await;
     let error = refused(&namespace, &with_plugin("echo your login has expired >&2; exit 1", "")).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -183,7 +183,7 @@ async fn a_plugin_that_fails_is_quoted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rotated_token_file_is_taken_up_at_once() {
+async fn rotated_token_file_is_used_at_once() {
     let namespace = Namespace::create().await;
     let mut kubeconfig = Kubeconfig::admin();
     let first = token(&namespace, "first").await;
@@ -200,7 +200,7 @@ async fn a_rotated_token_file_is_taken_up_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_that_wants_a_password_carries_calls_and_streams() {
+async fn proxy_with_a_password_passes_calls_and_streams() {
     let namespace = Namespace::create().await;
     let proxy = ConnectProxy::start(&format!("Basic {}", BASE64.encode(b"me:p@ss"))).await.unwrap();
     let mut kubeconfig = Kubeconfig::of(json!({ "token": token(&namespace, "login").await }));
@@ -219,7 +219,7 @@ async fn a_proxy_that_wants_a_password_carries_calls_and_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_authority_is_refused_and_a_second_one_beside_the_right_one_is_accepted() {
+async fn another_authority_is_rejected_unless_the_right_one_is_in_the_same_file() {
     let namespace = Namespace::create().await;
     let mut kubeconfig = Kubeconfig::of(json!({ "token": token(&namespace, "login").await }));
     let right = kubeconfig.cluster()["certificate-authority-data"].as_str().unwrap().to_owned();
@@ -240,7 +240,7 @@ async fn another_authority_is_refused_and_a_second_one_beside_the_right_one_is_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_certificate_is_enough_and_its_files_are_found_beside_the_kubeconfig() {
+async fn client_certificate_authenticates_with_files_relative_to_the_kubeconfig() {
     let namespace = Namespace::create().await;
     let mut kubeconfig = Kubeconfig::admin();
     let user = kubeconfig.user().clone();
@@ -254,7 +254,7 @@ async fn a_client_certificate_is_enough_and_its_files_are_found_beside_the_kubec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_impersonates_the_raw_role_has_its_rights_and_no_more() {
+async fn impersonated_raw_role_has_its_rights_and_no_others() {
     let namespace = Namespace::create().await;
     namespace.raw().await; // Until the role is in force.
     let mut kubeconfig = Kubeconfig::admin();

@@ -32,7 +32,7 @@ fn assert_says(error: &Error, parts: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_is_not_there_is_named_soon() {
+async fn missing_image_is_reported_soon() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, "sandpod.test/nosuch:1");
     config.startup_timeout_seconds = 600;
@@ -49,7 +49,7 @@ async fn an_image_that_is_not_there_is_named_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_cannot_be_pulled_is_named_soon() {
+async fn image_that_cannot_be_pulled_is_reported_soon() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, "sandpod.test/nosuch:1");
     config.startup_timeout_seconds = 600;
@@ -64,7 +64,7 @@ async fn an_image_that_cannot_be_pulled_is_named_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_runs_as_root_is_refused_with_the_kubelets_words() {
+async fn rejection_of_an_image_that_runs_as_root_quotes_the_kubelet() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     (config.run_as_user, config.run_as_group) = (None, None);
@@ -80,7 +80,7 @@ async fn an_image_that_runs_as_root_is_refused_with_the_kubelets_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seccomp_profile_of_the_node_is_the_pods_and_one_that_is_not_there_is_named() {
+async fn seccomp_profile_of_the_node_is_applied_and_a_missing_one_is_reported() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.seccomp_profile = "Localhost".to_owned();
@@ -96,7 +96,7 @@ async fn a_seccomp_profile_of_the_node_is_the_pods_and_one_that_is_not_there_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_no_node_fits_is_refused_with_the_schedulers_words() {
+async fn error_about_an_unschedulable_pod_quotes_the_scheduler() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     (config.cpu_request, config.cpu_limit) = ("1000".to_owned(), "1000".to_owned());
@@ -125,7 +125,7 @@ async fn a_missing_right_names_the_role_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_used_up_quota_is_named() {
+async fn exhausted_quota_is_reported_by_name() {
     let namespace = Namespace::create().await;
     let quotas = namespace.api::<ResourceQuota>();
     let quota: ResourceQuota =
@@ -144,7 +144,7 @@ async fn a_used_up_quota_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_policy_that_denies_all_there_is_no_pod() {
+async fn no_pod_is_created_without_the_deny_all_policy() {
     let namespace = Namespace::create().await;
     let policies = namespace.api::<NetworkPolicy>();
     let open: NetworkPolicy = from_json(json!({
@@ -167,7 +167,7 @@ async fn without_a_policy_that_denies_all_there_is_no_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_name_that_is_none_is_named_soon() {
+async fn invalid_image_name_is_reported_soon() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, "Not An Image")).await;
 
@@ -180,7 +180,7 @@ async fn an_image_name_that_is_none_is_named_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_crashes_again_and_again_is_quoted() {
+async fn error_about_a_crash_loop_quotes_the_container() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.startup_timeout_seconds = 600;
@@ -198,7 +198,7 @@ async fn a_container_that_crashes_again_and_again_is_quoted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_restarts_a_container_that_fails_is_named_at_once() {
+async fn failed_container_without_restarts_is_reported_at_once() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.restart_policy = "Never".to_owned();
@@ -216,7 +216,7 @@ async fn without_restarts_a_container_that_fails_is_named_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_is_not_there_is_named_soon() {
+async fn missing_secret_is_reported_soon() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.env_from = vec![json!({ "secretRef": { "name": "nosuch" } })];
@@ -231,7 +231,7 @@ async fn a_secret_that_is_not_there_is_named_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_cannot_be_mounted_is_named_when_the_time_is_over() {
+async fn volume_that_cannot_be_mounted_is_reported_at_the_timeout() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     config.startup_timeout_seconds = 20;
@@ -251,7 +251,7 @@ async fn a_volume_that_cannot_be_mounted_is_named_when_the_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_long_a_node_is_waited_for_is_the_callers_to_say() {
+async fn caller_sets_how_long_an_unschedulable_pod_waits_for_a_node() {
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
     (config.cpu_request, config.cpu_limit) = ("1000".to_owned(), "1000".to_owned());
@@ -271,7 +271,7 @@ async fn how_long_a_node_is_waited_for_is_the_callers_to_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_range_refuses_with_its_own_words() {
+async fn rejection_by_a_limit_range_quotes_its_message() {
     let namespace = Namespace::create().await;
     let range: LimitRange = from_json(json!({
         "metadata": { "name": "small" },
@@ -289,7 +289,7 @@ async fn a_limit_range_refuses_with_its_own_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_admission_policy_refuses_with_its_own_words() {
+async fn rejection_by_an_admission_policy_quotes_its_message() {
     let namespace = Namespace::create().await;
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(namespace.admin.clone());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(namespace.admin.clone());

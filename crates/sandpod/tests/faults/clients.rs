@@ -3,7 +3,7 @@
 //! A client is this test binary, started in the role that a variable names. The guest's own tests prove, with a paused
 //! clock, that a command without a client ends after `limits::ORPHAN_GRACE`.
 
-#![expect(clippy::print_stdout, reason = "a client tells the test that started it how far it is")]
+#![expect(clippy::print_stdout, reason = "a client prints its progress for the test that started it")]
 
 use std::io::{self, Cursor};
 use std::pin::Pin;
@@ -71,7 +71,7 @@ impl AsyncSeek for Half {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "other tests start it in a process of its own"]
 async fn a_client_that_will_be_killed() {
-    let role = std::env::var(ROLE).expect("another test says what to do");
+    let role = std::env::var(ROLE).expect("the parent test sets the role");
     let kubeconfig = std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into);
     let namespace = std::env::var(NAMESPACE).unwrap();
     let provider = if role.starts_with("claim") {
@@ -119,7 +119,7 @@ async fn until(handle: &SandboxHandle, condition: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sandbox_of_a_killed_creator_is_finished_by_the_next_request_for_its_id() {
+async fn next_request_for_the_id_finishes_the_sandbox_of_a_killed_creator() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -143,7 +143,7 @@ async fn the_sandbox_of_a_killed_creator_is_finished_by_the_next_request_for_its
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sandbox_of_a_killed_creator_can_be_deleted_by_its_id() {
+async fn sandbox_of_a_killed_creator_can_be_deleted_by_its_id() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -159,7 +159,7 @@ async fn the_sandbox_of_a_killed_creator_can_be_deleted_by_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_upload_of_a_killed_client_leaves_the_old_file_whole_and_nothing_else() {
+async fn upload_of_a_killed_client_leaves_the_old_file_and_no_temporary_file() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -179,7 +179,7 @@ async fn the_upload_of_a_killed_client_leaves_the_old_file_whole_and_nothing_els
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_of_a_killed_client_goes_on_and_runs_once() {
+async fn command_of_a_killed_client_continues_and_runs_once() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;

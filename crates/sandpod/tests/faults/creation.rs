@@ -111,7 +111,7 @@ pub(crate) async fn template(namespace: &Namespace, change: impl FnOnce(&mut Val
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raw_sandbox_is_made_once_though_the_answer_is_lost_and_connections_are_refused() {
+async fn raw_sandbox_is_created_once_although_responses_are_lost() {
     let _calm = calm().await;
     for (plural, outage) in [("leases", OUTAGES[0]), ("pods", OUTAGES[0]), ("leases", OUTAGES[1])] {
         let namespace = Shaky::raw(plural, |_| ()).await.makes_one_through(outage).await;
@@ -120,7 +120,7 @@ async fn a_raw_sandbox_is_made_once_though_the_answer_is_lost_and_connections_ar
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_made_once_though_the_answer_is_lost_and_connections_are_refused() {
+async fn claim_is_created_once_although_responses_are_lost_and_connections_refused() {
     let _calm = calm().await;
     for outage in OUTAGES {
         let namespace = Shaky::agent_sandbox(None).await.makes_one_through(outage).await;
@@ -130,7 +130,7 @@ async fn a_claim_is_made_once_though_the_answer_is_lost_and_connections_are_refu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creation_that_is_given_up_in_an_outage_is_taken_back_after_it() {
+async fn creation_cancelled_in_an_outage_is_rolled_back_after_it() {
     let _calm = calm().await;
     for plural in ["leases", "pods"] {
         let shaky = Shaky::raw(plural, |config| config.startup_timeout_seconds = SHORT).await;
@@ -152,7 +152,7 @@ fn held() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cluster_alone_deletes_the_raw_sandbox_of_a_killed_creator() {
+async fn cluster_deletes_the_raw_sandbox_of_a_killed_creator_by_itself() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
 
@@ -180,7 +180,7 @@ async fn the_cluster_alone_deletes_the_raw_sandbox_of_a_killed_creator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cluster_alone_deletes_the_claim_of_a_killed_creator() {
+async fn cluster_deletes_the_claim_of_a_killed_creator_by_itself() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     template(&namespace, |spec| spec["schedulingGates"] = held()).await;

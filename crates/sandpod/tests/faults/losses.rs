@@ -29,7 +29,7 @@ async fn gone(handle: &SandboxHandle) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_pod_ends_the_call_that_runs_with_its_reason_and_the_id_gets_a_new_one() {
+async fn call_fails_with_the_reason_when_its_pod_is_deleted_and_the_id_is_reusable() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -61,7 +61,7 @@ async fn a_deleted_pod_ends_the_call_that_runs_with_its_reason_and_the_id_gets_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_lease_deletes_its_pod_and_the_handle_reports_it() {
+async fn deleting_the_lease_deletes_the_pod_and_the_handle_reports_it() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -102,7 +102,7 @@ async fn a_command_that_takes_all_memory_is_killed_and_reported_and_files_surviv
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_guest_starts_again_bound_as_before_and_its_lost_command_is_not_repeated() {
+async fn restarted_guest_has_its_binding_and_does_not_repeat_the_lost_command() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let mut config = config(&namespace, BUSYBOX);
@@ -130,7 +130,7 @@ async fn a_killed_guest_starts_again_bound_as_before_and_its_lost_command_is_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rm_of_the_binding_note_and_a_restart_do_not_drop_the_policy() {
+async fn policy_survives_deletion_of_the_state_file_and_a_restart() {
     const TALK: &str = "nc 127.0.0.1 9 2>&1; true";
     let _calm = calm().await;
     let namespace = Namespace::create().await;
@@ -158,7 +158,7 @@ async fn rm_of_the_binding_note_and_a_restart_do_not_drop_the_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_creators_of_one_id_end_at_one_pod_of_one_generation() {
+async fn many_creators_of_one_id_share_one_pod_of_one_generation() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let mut providers = Vec::new();

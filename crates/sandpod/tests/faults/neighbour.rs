@@ -85,7 +85,7 @@ async fn unharmed(handle: &SandboxHandle) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_can_not_reach_read_trace_or_replace_the_guest() {
+async fn command_cannot_connect_to_read_trace_or_replace_the_guest() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, PYTHON)).await;
@@ -117,7 +117,7 @@ async fn a_command_can_not_reach_read_trace_or_replace_the_guest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_can_not_kill_or_stop_the_guest() {
+async fn command_cannot_kill_or_stop_the_guest() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, config(&namespace, BUSYBOX)).await;
@@ -143,7 +143,7 @@ async fn last_pid(handle: &SandboxHandle) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_timeout_ends_lineages_that_fork_and_exit_although_the_stream_was_lost() {
+async fn timeout_kills_forking_descendants_although_the_stream_was_lost() {
     let _calm = calm().await;
     let namespace = Namespace::create().await;
     namespace.raw().await; // its rights are there

@@ -71,7 +71,7 @@ async fn an_adopted_claim_of_another_program_stays_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_adopted_over_the_network_by_one_after_the_other() {
+async fn two_processes_adopt_a_claim_over_the_network_one_after_the_other() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     fill_pool(&namespace, "pool", 1).await;
     let mut config = config(&namespace);
@@ -93,7 +93,7 @@ async fn a_claim_is_adopted_over_the_network_by_one_after_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn to_adopt_a_sandbox_of_our_own_is_to_reconnect_to_it() {
+async fn adopting_our_own_sandbox_reconnects_to_it() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     let handle = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();

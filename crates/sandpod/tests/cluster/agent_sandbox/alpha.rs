@@ -35,7 +35,7 @@ async fn spec(alpha: &Alpha, claim: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_only_v1alpha1_is_served_a_claim_names_its_template_and_needs_no_pool() {
+async fn v1alpha1_claim_names_its_template_and_needs_no_pool() {
     let (namespace, alpha) = namespace().await;
     let one = provider(&alpha, config(&namespace));
     let request = SandboxRequest { ttl: Some(Duration::from_secs(600)), ..named("a") };

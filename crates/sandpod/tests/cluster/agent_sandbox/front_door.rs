@@ -12,7 +12,7 @@ use super::ways::{only, use_fully};
 use crate::setup::{execute, soon};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_wants_our_certificate_is_shown_the_one_that_is_named() {
+async fn configured_client_certificate_is_presented() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let authority = Authority::create();
     let router = router_address(&namespace).await;
@@ -42,7 +42,7 @@ async fn who_wants_our_certificate_is_shown_the_one_that_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_routers_token_is_shown_to_it_and_read_again_when_its_file_has_a_new_one() {
+async fn router_gets_its_token_also_after_the_token_file_changed() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let door = FrontDoor::start(router_address(&namespace).await, None).await.unwrap();
     let network = FaultProxy::start(door.address()).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_routers_token_is_shown_to_it_and_read_again_when_its_file_has_a_new_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_has_our_headers_and_those_by_which_a_router_finds_the_sandbox() {
+async fn request_has_the_configured_headers_and_those_of_the_router() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let door = FrontDoor::start(router_address(&namespace).await, None).await.unwrap();
     let config = AgentSandboxConfig {
@@ -108,7 +108,7 @@ async fn a_request_has_our_headers_and_those_by_which_a_router_finds_the_sandbox
 
 /// A router with scoped tokens rejects them in requests that name an address.
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_token_for_one_sandbox_no_address_is_named() {
+async fn request_with_a_sandbox_token_has_no_address_header() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let door = FrontDoor::start(router_address(&namespace).await, None).await.unwrap();
     let config = AgentSandboxConfig {

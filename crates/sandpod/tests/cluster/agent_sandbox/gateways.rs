@@ -58,7 +58,7 @@ async fn delete_gateway(namespace: &Namespace) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_speaks_http_is_reached_by_its_address_and_by_its_name() {
+async fn client_connects_to_an_http_gateway_by_address_and_by_name() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let door = FrontDoor::start(router_address(&namespace).await, None).await.unwrap();
     let listener = json!({ "name": "web", "protocol": "HTTP", "port": door.address().port() });
@@ -79,7 +79,7 @@ async fn a_gateway_that_speaks_http_is_reached_by_its_address_and_by_its_name() 
 
 /// A Pod without our guest: its runtime needs only HTTP, which any Gateway forwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_sandboxs_first_runtime_is_spoken_to_through_a_gateway() {
+async fn first_runtime_is_used_through_a_gateway() {
     let (namespace, dir) = (stock::legacy().await, TempDir::new().unwrap());
     let door = FrontDoor::start(router_address(&namespace).await, None).await.unwrap();
     let listener = json!({ "name": "web", "protocol": "HTTP", "port": door.address().port() });
@@ -126,7 +126,7 @@ async fn an_https_gateway_with_a_trusted_certificate_is_reached_by_address_and_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_never_has_an_address_ends_the_wait_with_a_hint_at_it() {
+async fn gateway_without_an_address_ends_the_wait_with_a_hint() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let listener = json!({ "name": "web", "protocol": "HTTP", "port": 80 });
     let mut config = make_gateway(&namespace, listener, &dir).await;

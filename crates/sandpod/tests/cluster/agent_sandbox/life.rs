@@ -17,7 +17,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_template_alone_a_sandbox_is_claimed_used_found_again_and_deleted() {
+async fn sandbox_of_a_template_is_claimed_used_found_again_and_deleted() {
     let namespace = namespace().await;
     let mut config = config(&namespace);
     config.default_labels = [("team".to_owned(), "search".to_owned())].into();
@@ -137,7 +137,7 @@ async fn the_controller_deletes_ended_sandboxes_that_were_not_requested_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_controllers_own_end_of_a_claim_is_seen_too() {
+async fn claim_that_its_controller_expired_is_terminated() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     let handle = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_deleted_pod_is_a_loss_and_the_next_one_has_a_new_generation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_creators_of_one_id_end_at_one_claim() {
+async fn twenty_creators_of_one_id_share_one_claim() {
     let namespace = namespace().await;
     fill_pool(&namespace, "pool", 1).await;
     let one = provider(&namespace, config(&namespace)).await;
@@ -198,7 +198,7 @@ async fn twenty_creators_of_one_id_end_at_one_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creator_that_gives_up_leaves_nothing() {
+async fn cancelled_creator_leaves_no_objects() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     let claims = namespace.api::<SandboxClaim>();

@@ -93,7 +93,7 @@ fn provider(namespace: &Namespace, config: AgentSandboxConfig) -> Provider {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_router_that_is_named_is_the_one_that_is_used() {
+async fn configured_router_is_used() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let config = start_router(&namespace, &dir).await;
     let other = provider(&namespace, config.clone());
@@ -114,7 +114,7 @@ async fn the_router_that_is_named_is_the_one_that_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_run_while_the_router_is_restarted_end_as_if_nothing_was() {
+async fn calls_that_run_during_a_restart_of_the_router_succeed() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let provider = provider(&namespace, start_router(&namespace, &dir).await);
     let handle =

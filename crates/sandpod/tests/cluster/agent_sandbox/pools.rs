@@ -36,7 +36,7 @@ async fn a_template_with_a_pool_gives_warm_sandboxes_with_an_environment_of_thei
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pool_that_is_named_is_taken_from_also_when_it_is_empty() {
+async fn configured_pool_is_used_even_if_it_is_empty() {
     let namespace = namespace().await;
     fill_pool(&namespace, "empty", 0).await;
     fill_pool(&namespace, "full", 1).await;
@@ -53,7 +53,7 @@ async fn the_pool_that_is_named_is_taken_from_also_when_it_is_empty() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_fifty_claimers_on_a_pool_of_ten_each_has_a_pod_of_its_own() {
+async fn fifty_clients_of_a_pool_of_ten_each_get_their_own_pod() {
     let namespace = namespace().await;
     fill_pool(&namespace, "pool", 10).await;
     let config = AgentSandboxConfig { startup_timeout_seconds: 300, ..config(&namespace) };
@@ -80,7 +80,7 @@ async fn of_fifty_claimers_on_a_pool_of_ten_each_has_a_pod_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_claim_finds_a_stream_to_the_next_warm_pod_open() {
+async fn stream_to_the_next_warm_pod_is_open_before_the_second_claim() {
     const EXEC: &str = "GET pods/exec";
     let namespace = namespace().await;
     fill_pool(&namespace, "pool", 2).await;

@@ -65,7 +65,7 @@ async fn a_guest_missing_in_the_template_is_pushed_by_exec_and_the_runtime_conti
     let info = one.info("a").await.expect("it is known");
     assert_eq!(info.connection.as_deref(), Some("exec"));
     assert_eq!(info.guest_delivery, Some(GuestDelivery::Push));
-    let why = info.guest_delivery_reason.expect("it says why");
+    let why = info.guest_delivery_reason.expect("a reason is recorded");
     assert!(why.starts_with("template: no container of Pod "), "{why}");
 
     let other = provider(&namespace, config(&namespace)).await;
@@ -77,7 +77,7 @@ async fn a_guest_missing_in_the_template_is_pushed_by_exec_and_the_runtime_conti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_start_where_a_stock_runtime_starts_and_their_home_can_be_written_to() {
+async fn commands_start_in_the_directory_of_a_stock_runtime_with_a_writable_home() {
     let namespace = stock().await;
     let one = provider(&namespace, config(&namespace)).await;
     let handle =
@@ -102,7 +102,7 @@ async fn commands_start_where_a_stock_runtime_starts_and_their_home_can_be_writt
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_working_directory_that_is_named_is_made_or_refused_when_the_sandbox_is_made() {
+async fn working_directory_is_created_or_rejected_with_the_sandbox() {
     let namespace = stock().await;
     let named_dir = |dir: &str| AgentSandboxConfig { workdir: Some(dir.to_owned()), ..config(&namespace) };
     let refusing = provider(&namespace, named_dir("/data/here")).await;
@@ -124,7 +124,7 @@ async fn a_working_directory_that_is_named_is_made_or_refused_when_the_sandbox_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_start_in_the_working_directory_that_the_pod_names() {
+async fn commands_start_in_the_working_directory_of_the_pod() {
     let namespace = Namespace::create().await;
     let mut spec = pod_spec(&[]);
     let container = &mut spec["containers"][0];
@@ -143,7 +143,7 @@ async fn commands_start_in_the_working_directory_that_the_pod_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_is_placed_wherever_a_container_can_be_written_to() {
+async fn guest_is_installed_in_any_writable_directory_of_a_container() {
     let namespace = namespace(true).await;
     let one = provider(&namespace, config(&namespace)).await;
     let handle =

@@ -19,7 +19,7 @@ fn over_network(namespace: &Namespace, dir: &TempDir) -> AgentSandboxConfig {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_creators_of_one_id_over_the_network_end_at_one_guest() {
+async fn twenty_creators_of_one_id_over_the_network_share_one_guest() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     fill_pool(&namespace, "pool", 1).await;
     let one = provider(&namespace, over_network(&namespace, &dir)).await;
@@ -39,7 +39,7 @@ async fn twenty_creators_of_one_id_over_the_network_end_at_one_guest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_after_one_that_died_between_bind_and_its_record_gets_in() {
+async fn client_connects_although_the_previous_bind_was_not_recorded() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let provider = provider(&namespace, over_network(&namespace, &dir)).await;
     let first = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();

@@ -18,7 +18,7 @@ async fn no_claims(namespace: &Namespace) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_template_or_pool_is_named_at_once() {
+async fn missing_template_or_pool_is_reported_at_once() {
     let namespace = namespace().await;
     let mut of_template = config(&namespace);
     of_template.template_name = Some("t".to_owned());
@@ -43,7 +43,7 @@ async fn a_missing_template_or_pool_is_named_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_is_not_there_ends_the_wait_with_the_clusters_words() {
+async fn missing_image_ends_the_wait_with_the_message_of_the_cluster() {
     let namespace = namespace().await;
     let mut spec = pod_spec(&[]);
     spec["containers"][0]["image"] = json!("sandpod.test/no-such-image:1");
@@ -82,7 +82,7 @@ async fn a_startup_timeout_names_the_command_that_shows_the_cause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_role_the_file_that_grants_it_is_named() {
+async fn error_about_a_missing_role_names_its_file() {
     let namespace = namespace().await;
     let unprivileged =
         Provider::agent_sandbox_with_client(namespace.without_permissions().await, config(&namespace))

@@ -73,7 +73,7 @@ async fn use_sample(namespace: &Namespace, config: AgentSandboxConfig) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_with_the_guest_from_config_maps_makes_sandboxes() {
+async fn sample_with_the_guest_from_config_maps_creates_sandboxes() {
     let namespace = Namespace::create().await;
     apply(&namespace, &with_guest(&namespace, CONFIG_MAP).await, &[]).await;
     use_sample(&namespace, AgentSandboxConfig::default()).await;
@@ -100,7 +100,7 @@ async fn by_the_router(namespace: &Namespace, dir: &TempDir) -> AgentSandboxConf
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_reaches() {
+async fn sample_with_the_guest_from_an_image_creates_sandboxes_behind_a_router() {
     let (namespace, dir) = (Namespace::create().await, TempDir::new().unwrap());
     create_guest_token(&namespace).await;
     let sample = INIT_CONTAINER.replace("REGISTRY/sandpod-guest:VERSION", "sandpod.test/guest:1");
@@ -112,7 +112,7 @@ async fn the_sample_with_the_guest_from_an_image_makes_sandboxes_that_a_router_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_printed_template_with_a_door_makes_sandboxes_that_a_router_reaches() {
+async fn printed_template_with_a_port_creates_sandboxes_behind_a_router() {
     let (namespace, dir) = (Namespace::create().await, TempDir::new().unwrap());
     create_guest_token(&namespace).await;
     let door = RouterDoor { namespace: "agent-sandbox-system".to_owned(), name: "sandbox-router".to_owned() };
@@ -130,7 +130,7 @@ async fn a_printed_template_with_a_door_makes_sandboxes_that_a_router_reaches() 
 
 /// The testbed has no gVisor: the API server accepts the sample with it, and the test uses the sample without it.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_for_gvisor_is_taken_asks_for_it_and_makes_sandboxes_but_for_that() {
+async fn sample_for_gvisor_is_accepted_and_creates_sandboxes_without_its_runtime_class() {
     let namespace = Namespace::create().await;
     let sample = with_guest(&namespace, GVISOR).await;
     let taken = apply(&namespace, &sample, &["--dry-run=server"]).await;

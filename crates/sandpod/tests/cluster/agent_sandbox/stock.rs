@@ -134,7 +134,7 @@ pub(super) async fn speak(
     runtime_lives(namespace, &handle, runtime).await;
     let info = one.info(&mode).await.expect("it is known");
     assert_eq!((info.connection.as_deref(), info.guest_delivery), (Some(mode.as_str()), Some(delivery)));
-    assert!(info.guest_delivery_reason.expect("it says why").starts_with("template: no container"));
+    assert!(info.guest_delivery_reason.expect("a reason is recorded").starts_with("template: no container"));
 
     let other = provider(namespace, config).await;
     let again = soon("finding", other.reconnect(&mode)).await.unwrap_or_else(|error| panic!("{error}"));
@@ -144,7 +144,7 @@ pub(super) async fn speak(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_runtime_is_spoken_to_through_the_router() {
+async fn first_runtime_is_used_through_the_router() {
     let namespace = legacy().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("direct".to_owned());
@@ -154,7 +154,7 @@ async fn the_first_runtime_is_spoken_to_through_the_router() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_runtime_is_spoken_to_through_the_api_server_and_the_router() {
+async fn first_runtime_is_used_through_the_api_server_and_the_router() {
     let namespace = legacy().await;
     grant_router(&namespace).await;
     let mut config = config(&namespace);
@@ -165,7 +165,7 @@ async fn the_first_runtime_is_spoken_to_through_the_api_server_and_the_router() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_runtime_is_spoken_to_at_its_pods_address() {
+async fn first_runtime_is_used_at_the_address_of_its_pod() {
     let namespace = legacy().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("in-cluster".to_owned());
@@ -174,7 +174,7 @@ async fn the_first_runtime_is_spoken_to_at_its_pods_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sandboxd_is_spoken_to_through_the_api_server() {
+async fn sandboxd_is_used_through_the_api_server() {
     let namespace = sandboxd().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("tunnel".to_owned());
@@ -196,7 +196,7 @@ async fn without_exec_a_stock_runtime_is_used_and_info_gives_the_reason() {
         (info.connection.as_deref(), info.guest_delivery),
         (Some("direct"), Some(GuestDelivery::Legacy))
     );
-    let why = info.connection_reason.expect("it says why");
+    let why = info.connection_reason.expect("a reason is recorded");
     for expected in ["exec: ", "pods/exec", "tunnel: ", "gateway: gateway_name is not set"] {
         assert!(why.contains(expected), "{why}");
     }
@@ -206,7 +206,7 @@ async fn without_exec_a_stock_runtime_is_used_and_info_gives_the_reason() {
 
 /// The router waits 30 s for a response head: no request about a command may take as long.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_of_the_first_runtime_outlives_the_routers_patience() {
+async fn command_of_the_first_runtime_runs_longer_than_the_routers_timeout() {
     let namespace = legacy().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("direct".to_owned());
@@ -220,7 +220,7 @@ async fn a_command_of_the_first_runtime_outlives_the_routers_patience() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_configured_port_reaches_the_router() {
+async fn configured_port_is_the_port_of_the_router() {
     let namespace = namespace(StockRuntime::legacy_at(7777)).await;
     let mut config = config(&namespace);
     config.connection_mode = Some("direct".to_owned());
@@ -261,7 +261,7 @@ async fn a_required_policy_that_a_runtime_cannot_enforce_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runtimes_pod_that_is_deleted_is_said_to_be_gone() {
+async fn error_reports_that_the_pod_of_a_stock_runtime_was_deleted() {
     let namespace = legacy().await;
     let mut config = config(&namespace);
     config.connection_mode = Some("in-cluster".to_owned());

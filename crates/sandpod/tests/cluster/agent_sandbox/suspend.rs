@@ -150,7 +150,7 @@ async fn a_sandbox_that_another_program_suspended_can_be_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_whose_workspace_would_be_lost_is_suspended_by_force_alone() {
+async fn sandbox_without_a_durable_workspace_is_suspended_only_with_force() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     let handle = soon("claiming", provider.get_or_create(named("a"))).await.unwrap();
@@ -172,7 +172,7 @@ async fn a_sandbox_whose_workspace_would_be_lost_is_suspended_by_force_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_with_a_policy_of_its_own_is_never_resumed_without_one() {
+async fn sandbox_with_its_own_policy_is_never_resumed_without_one() {
     let namespace = namespace().await;
     let provider = provider(&namespace, config(&namespace)).await;
     let policy =

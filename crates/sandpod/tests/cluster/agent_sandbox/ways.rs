@@ -99,7 +99,7 @@ async fn tunnel_needs_no_token_file_where_exec_is_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exec_takes_only_the_token_to_the_guest_and_calls_take_the_way_that_is_named() {
+async fn exec_transfers_only_the_token_and_calls_use_the_configured_connection_mode() {
     const EXEC: &str = "GET pods/exec";
     let namespace = namespace().await;
     let mut config = without_token(&namespace, "direct");
@@ -124,7 +124,7 @@ async fn exec_takes_only_the_token_to_the_guest_and_calls_take_the_way_that_is_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_one_process_bound_by_exec_is_open_to_another_by_the_router() {
+async fn guest_bound_through_exec_accepts_another_process_through_the_router() {
     let namespace = namespace().await;
     let one = provider(&namespace, config(&namespace)).await;
     let handle =
@@ -145,7 +145,7 @@ async fn a_guest_that_one_process_bound_by_exec_is_open_to_another_by_the_router
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_namespaces_secret_opens_guests_where_exec_is_forbidden() {
+async fn secret_of_the_namespace_authenticates_clients_without_exec() {
     let namespace = namespace().await;
     forbid_exec(&namespace).await;
     make_secret(&namespace, json!({ "sandpod.dev/guest-token": "true" })).await;
@@ -155,11 +155,11 @@ async fn the_namespaces_secret_opens_guests_where_exec_is_forbidden() {
 
 /// Runs this test again in a new process, which has the variable.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_variable_names_the_token_file_without_being_asked_for() {
+async fn token_file_is_read_from_the_environment_variable() {
     const VARIABLE: &str = "SANDPOD_GUEST_TOKEN_FILE";
     if std::env::var_os(VARIABLE).is_none() {
         let dir = TempDir::new().unwrap();
-        let this = "agent_sandbox::ways::the_variable_names_the_token_file_without_being_asked_for";
+        let this = "agent_sandbox::ways::token_file_is_read_from_the_environment_variable";
         let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", this]).env(VARIABLE, secret_file(&dir));
         let output = again.output().await.unwrap();
@@ -202,7 +202,7 @@ async fn an_error_about_a_missing_token_names_each_source_and_the_fix() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_does_not_listen_is_the_cause_and_not_the_router_in_front_of_it() {
+async fn error_names_a_guest_that_does_not_listen_and_not_the_router() {
     let namespace = Namespace::create().await;
     let guest = install_guest(namespace.admin.clone(), &namespace.name, "amd64", None).await;
     let mut spec = pod_spec(&guest.expect("the guest is installed"));
@@ -225,14 +225,14 @@ async fn a_guest_that_does_not_listen_is_the_cause_and_not_the_router_in_front_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_is_reached_by_exec_alone() {
+async fn client_connects_to_a_guest_with_exec_alone() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let provider = use_fully(&namespace, only(&namespace, "exec", &dir)).await;
     finish(namespace, &provider).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_is_reached_by_the_routers_url() {
+async fn client_connects_to_a_guest_by_the_routers_url() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let mut config = only(&namespace, "direct", &dir);
     config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
@@ -242,14 +242,14 @@ async fn a_guest_is_reached_by_the_routers_url() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_is_reached_by_its_pods_address() {
+async fn client_connects_to_a_guest_at_the_address_of_its_pod() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let provider = use_fully(&namespace, only(&namespace, "in-cluster", &dir)).await;
     finish(namespace, &provider).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_is_reached_through_the_api_server_to_the_router() {
+async fn client_connects_to_a_guest_through_the_api_server_and_the_router() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     grant_router(&namespace).await;
     let provider = use_fully(&namespace, only(&namespace, "tunnel", &dir)).await;
@@ -284,7 +284,7 @@ pub(super) async fn revoke_router(namespace: &Namespace) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_is_reached_by_the_address_that_a_gateway_has_late() {
+async fn client_connects_through_a_gateway_that_gets_its_address_late() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let gateways = namespace.api::<Gateway>();
     let gateway: Gateway = from_json(json!({
@@ -334,7 +334,7 @@ async fn a_guest_is_reached_by_the_address_that_a_gateway_has_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_router_with_tls_is_checked_by_the_certificates_that_are_named() {
+async fn certificate_of_a_router_is_verified_with_the_configured_authority() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let mut config = only(&namespace, "direct", &dir);
     // Not a router, but a server whose certificate the system does not trust.
@@ -401,7 +401,7 @@ async fn an_error_about_a_missing_right_names_the_manifest_that_grants_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_router_is_named_with_both_places_where_it_was_looked_for() {
+async fn error_about_a_missing_router_names_both_searched_namespaces() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let mut config = only(&namespace, "tunnel", &dir);
     config.router_service = "no-such-router".to_owned();
@@ -420,7 +420,7 @@ async fn a_missing_router_is_named_with_both_places_where_it_was_looked_for() {
 
 /// The router limits a response head to 30 s and a request to 180 s; a WebSocket has neither limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_through_the_router_outlives_the_routers_own_limits() {
+async fn command_through_the_router_runs_longer_than_the_routers_limits() {
     let (namespace, dir) = (namespace().await, TempDir::new().unwrap());
     let mut config = only(&namespace, "direct", &dir);
     config.api_url = Some(format!("http://{}:8080", router(&namespace).await));
