@@ -178,7 +178,8 @@ impl session_server::Session for Session {
         Err(lacks(&self.jobs, "stats").into())
     }
 
-    /// A runtime does not end by itself: the time to live is that of the claim, which was changed before this call.
+    /// A runtime does not end by itself. Its time to live is that of its `SandboxClaim`, which was changed before this
+    /// call.
     async fn extend(&self, request: Request<ExtendRequest>) -> Result<Response<ExtendResponse>, Status> {
         let bound = self.binding.bound().await?;
         if bound.claim != request.into_inner().claim {

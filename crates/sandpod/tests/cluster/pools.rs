@@ -233,7 +233,7 @@ async fn foreign_pod_with_the_labels_of_a_pool_is_never_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_refilled_after_claims_failures_and_deletions_and_is_counted() {
+async fn pool_is_refilled_after_takes_failures_and_deletions_and_is_counted() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 2)).await;
     let cold = create(&provider).await;
@@ -472,12 +472,12 @@ async fn twenty_creators_of_one_id_take_one_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn next_request_for_the_id_finishes_the_claim_of_a_killed_process() {
+async fn next_request_for_the_id_finishes_the_sandbox_of_a_killed_process() {
     let namespace = Namespace::create().await;
     let provider = provider(&namespace, pooled(&namespace, 1)).await;
     begin(&provider).await;
     let warm = full(&namespace, 1).await[0].name_any();
-    // It recorded which Pod it claims, and was killed then.
+    // It recorded which Pod it takes, and was killed then.
     let anchor: Lease = from_json(json!({
         "metadata": {
             "name": "thread-1",

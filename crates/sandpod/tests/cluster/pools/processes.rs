@@ -40,28 +40,28 @@ fn crowded(namespace: String) -> RawConfig {
 }
 
 /// Starts this test binary as another process that creates `count` sandboxes from the same pool at once.
-fn process(claims: usize, namespace: &Namespace) -> Child {
+fn process(count: usize, namespace: &Namespace) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.args(["--exact", "pools::processes::a_process_that_shares_the_pool", "--ignored", "--nocapture"]);
-    command.env(ROLE, claims.to_string()).env(NAMESPACE, &namespace.name);
+    command.env(ROLE, count.to_string()).env(NAMESPACE, &namespace.name);
     command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("this program can be run")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "other tests start it in a process of its own"]
 async fn a_process_that_shares_the_pool() {
-    let claims: usize = std::env::var(ROLE).expect("the parent test sets the number").parse().unwrap();
+    let count: usize = std::env::var(ROLE).expect("the parent test sets the number").parse().unwrap();
     let kubeconfig = std::env::var_os("SANDPOD_TEST_KUBECONFIG").map(Into::into);
     let config = RawConfig { kubeconfig, ..crowded(std::env::var(NAMESPACE).unwrap()) };
     let provider = Provider::connect(config).await.unwrap();
-    let claiming = (0..claims).map(|_| async {
+    let creating = (0..count).map(|_| async {
         let handle = provider.get_or_create(SandboxRequest::default()).await.unwrap();
         let marker = execute(&handle, "echo $$ >> /workspace/marker; wc -l < /workspace/marker").await;
         let cold = provider.info(handle.id.as_str()).await.unwrap().cold_reason.is_some();
         println!("got {} {} {}", handle.pod, cold, marker.trim());
         std::mem::forget(handle);
     });
-    join_all(claiming).await;
+    join_all(creating).await;
     println!("done");
     // The test ends it, so that its refiller may be the one that is killed.
     std::future::pending::<()>().await;
@@ -92,9 +92,9 @@ async fn fifty_clients_in_four_processes_never_share_a_pod_or_exceed_the_pool() 
     full(&namespace, SIZE as usize).await;
     soon("closing", filler.close()).await;
 
-    let mut processes = [13, 13, 12, 12].map(|claims| process(claims, &namespace));
+    let mut processes = [13, 13, 12, 12].map(|count| process(count, &namespace));
     let all = join_all(processes.iter_mut().map(got));
-    let all = tokio::time::timeout(Duration::from_secs(400), all).await.expect("claiming hangs").concat();
+    let all = tokio::time::timeout(Duration::from_secs(400), all).await.expect("creating hangs").concat();
 
     let pods: BTreeSet<_> = all.iter().map(|(pod, _, _)| pod).collect();
     assert_eq!((all.len(), pods.len()), (50, 50), "each has a Pod of its own");
