@@ -20,10 +20,13 @@ const REAPER: &str = include_str!("../../../../deploy/reaper.yaml");
 const CLAIM_REAPER: &str = include_str!("../../../../deploy/agent-sandbox/reaper.yaml");
 const WARM_POOL: &str = include_str!("../../../../deploy/agent-sandbox/warm-pool.yaml");
 const ROUTER: &str = include_str!("../../../../deploy/agent-sandbox/router.yaml");
-const ROUTER_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox-router.yaml");
-/// The namespace of the router in these two files.
+const SANDPOD_ROUTER: &str = include_str!("../../../../deploy/router.yaml");
+const SANDPOD_ROUTER_ROLE: &str = include_str!("../../../../deploy/rbac/router.yaml");
+/// The rights of sandpod's clients in the namespace of either router.
+const TUNNEL_ROLE: &str = include_str!("../../../../deploy/rbac/agent-sandbox-router.yaml");
+/// The namespace of the router in these files.
 const ROUTER_NAMESPACE: &str = "agent-sandbox-system";
-/// The name of the router in these two files.
+/// The name of agent-sandbox's router, and the label `app` of both routers' Pods.
 const ROUTER_NAME: &str = "sandbox-router";
 /// The default name of the template and its pool, as in the documents.
 const DEFAULT_NAME: &str = "python";
@@ -34,8 +37,10 @@ The default mode is raw, unless SANDPOD_MODE or the configuration file sets agen
 In raw mode, all prints the namespace, the RBAC objects, the NetworkPolicy and, with --image, the reaper. In agent-sandbox \
 mode, it prints the namespace, the RBAC objects, the template and the warm pool.
 
+The router is agent-sandbox's own; sandpod-router proves who its callers are and what they may use.
+
 --image is the image of the sandboxes for a template, an image with the sandpod command for the reaper, and the image of \
-agent-sandbox's router for the router. A template opens no port, and clients connect by exec; --router-door adds access \
+the router for a router. A template opens no port, and clients connect by exec; --router-door adds access \
 through the router. The router is placed in router_namespace, with the RBAC objects for --connection-mode tunnel.
 
 Examples:
@@ -67,6 +72,7 @@ enum ManifestKind {
     Template,
     WarmPool,
     Router,
+    SandpodRouter,
     All,
 }
 
@@ -74,7 +80,7 @@ impl ManifestKind {
     /// The mode of manifests that only one mode has; it need not be given.
     fn own_mode(self) -> Option<Mode> {
         match self {
-            Self::Template | Self::WarmPool | Self::Router => Some(Mode::AgentSandbox),
+            Self::Template | Self::WarmPool | Self::Router | Self::SandpodRouter => Some(Mode::AgentSandbox),
             Self::Namespace | Self::Rbac | Self::Reaper | Self::Networkpolicy | Self::All => None,
         }
     }
@@ -83,7 +89,7 @@ impl ManifestKind {
     fn max_name(self) -> usize {
         match self {
             Self::Reaper => MAX_CRON_JOB,
-            Self::Router => MAX_LABEL,
+            Self::Router | Self::SandpodRouter => MAX_LABEL,
             _ => MAX_NAME,
         }
     }
@@ -183,7 +189,10 @@ impl Generator<'_> {
             ManifestKind::Networkpolicy => vec![self.filled(NETWORK_POLICY, &[])],
             ManifestKind::Template => self.template(self.name.unwrap_or(self.template_name()))?,
             ManifestKind::WarmPool => vec![self.warm_pool()?],
-            ManifestKind::Router => self.router()?,
+            ManifestKind::Router => self.router(ROUTER_NAME, &[ROUTER])?,
+            ManifestKind::SandpodRouter => {
+                self.router("sandpod-router", &[SANDPOD_ROUTER_ROLE, SANDPOD_ROUTER])?
+            }
             ManifestKind::All => self.all()?,
         })
     }
@@ -225,22 +234,28 @@ impl Generator<'_> {
         Ok(self.filled(file, &[("IMAGE", image), (usual, self.name.unwrap_or(usual))]))
     }
 
-    fn router(&self) -> Result<Vec<String>> {
+    /// A router from `files`, in which it is called `router`, with the rights for its clients.
+    fn router(&self, router: &str, files: &[&str]) -> Result<Vec<String>> {
         self.only_in(Mode::AgentSandbox, "The router", "Raw mode has no router")?;
-        let image = self.image_for("The router requires its image, which agent-sandbox publishes.")?;
-        let (router, role) = (ROUTER_NAME, "sandpod-agent-sandbox-router");
+        let image = self.image_for("The router requires its image.")?;
+        let role = "sandpod-agent-sandbox-router";
         let role_name = self.name.unwrap_or(role);
         let binding_name = format!("{role_name}-{}", self.config.namespace);
-        let values = [
+        let router_values = [
             ("IMAGE", image),
+            ("NAMESPACE", self.router_namespace()),
             (ROUTER_NAMESPACE, self.router_namespace()),
             // Clients find the router by this name.
             ("sandbox-router-svc", &self.agent_sandbox.router_service),
             (router, self.name.unwrap_or(router)),
+        ];
+        let client_values = [
+            (ROUTER_NAMESPACE, self.router_namespace()),
             (role, role_name),
             ("sandpod-agent-sandbox-router-NAMESPACE", &binding_name),
         ];
-        Ok([ROUTER, ROUTER_ROLE].map(|file| self.filled(file, &values)).to_vec())
+        let files = files.iter().map(|file| self.filled(file, &router_values));
+        Ok(files.chain([self.filled(TUNNEL_ROLE, &client_values)]).collect())
     }
 
     fn router_namespace(&self) -> &str {
@@ -350,7 +365,9 @@ mod tests {
             CLAIM_REAPER,
             WARM_POOL,
             ROUTER,
-            ROUTER_ROLE,
+            SANDPOD_ROUTER,
+            SANDPOD_ROUTER_ROLE,
+            TUNNEL_ROLE,
         ];
         for file in files {
             let filled = generator.filled(file, &[("IMAGE", "x"), ("NAME", "x"), ("TEMPLATE", "x")]);

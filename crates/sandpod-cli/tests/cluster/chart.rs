@@ -59,8 +59,12 @@ async fn the_chart_has_the_objects_that_the_command_prints() {
             "reaper.enabled=true,agentSandbox.enabled=true",
             "sandpod manifests reaper --mode agent-sandbox --name sandpod-claim-reaper --image r.example/sandpod:1",
         ),
+        (
+            "router.enabled=true,agentSandbox.enabled=true",
+            "SANDPOD_ROUTER_NAMESPACE=agents sandpod manifests sandpod-router --image r.example/sandpod:1",
+        ),
     ] {
-        let set = format!("reaper.image={image},{values}");
+        let set = format!("reaper.image={image},router.image={image},{values}");
         let chart = stage.run(&format!("helm template x chart.tgz -n agents --set {set}"));
         let printed = stage.run(&format!("{manifests} --namespace agents"));
         let (chart, printed) = (objects(&chart), objects(&printed));
@@ -95,6 +99,7 @@ async fn a_mistake_in_the_values_is_refused_with_the_reason() {
     let (stage, _kubeconfig) = admin_stage("agents");
     for (values, reason) in [
         ("raw.enabld=true", "'enabld' not allowed"),
+        ("router.enabled=true,router.image=x,router.auth=scoped-token", "needs router.tokenSecretName"),
         ("reaper.enabled=true", "Set images.registry to the registry that has sandpod's images"),
         (
             "reaper.enabled=true,reaper.image=x,raw.namespacePerSandbox=true",
