@@ -124,19 +124,19 @@ fn build_released(files: &Files, only: Option<Part>) -> Result<()> {
 
 fn build_commands(tools: &Tools, guests: &Path, files: &Files) -> Result<()> {
     packages::install(packages::DIST)?;
-    let (mut documents, mut commands) = (None, Vec::new());
+    let (mut documents, mut programs) = (None, Vec::new());
     // This machine's comes first, because it prints the documents of both.
     for arch in [Arch::own(), Arch::own().other()] {
-        let built = command::build(tools, arch, guests)?;
+        let [built, router] = command::build(tools, arch, guests)?;
         let documents = match &documents {
             Some(documents) => documents,
             None => documents.insert(command::Documents::of(&built)?),
         };
         command::pack(files, arch, &built, documents)?;
         deb::pack(files, arch, &built, documents)?;
-        commands.push((arch, built));
+        programs.push((arch, [built, router]));
     }
-    images::add(files, guests, &commands)?;
+    images::add(files, guests, &programs)?;
     chart::pack(files)
 }
 

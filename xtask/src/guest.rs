@@ -16,6 +16,9 @@ use crate::workspace::{cache, root, target};
 
 const GUEST: &str = "sandpod-guest";
 const COMMAND: &str = "sandpod-cli";
+const ROUTER: &str = "sandpod-router";
+/// The programs of these two packages.
+const PROGRAMS: [&str; 2] = ["sandpod", "sandpod-router"];
 pub(crate) const BINARIES: [&str; 2] = ["sandpod-boot", "sandpod-guest"];
 
 /// An architecture that sandboxes run on, as Kubernetes names it.
@@ -101,17 +104,21 @@ pub(crate) struct ForTests {
     pub(crate) embedded: PathBuf,
     /// The command `sandpod`, which contains the guest.
     pub(crate) command: PathBuf,
+    pub(crate) router: PathBuf,
 }
 
-/// Builds the guest and the command for tests. Both builds select both packages, so that they share their dependencies.
+/// Builds the guest, the command and the router for tests. Both builds select all packages, so that they share their
+/// dependencies.
 pub(crate) fn build_for_tests() -> Result<ForTests> {
-    step("building the guest and the command for tests");
+    step("building the guest, the command and the router for tests");
     let (arch, profile) = (Arch::own(), Profile::Quick);
-    let guest = Build { packages: &[GUEST, COMMAND], programs: &BINARIES, arch, profile, guests: None };
+    let packages = &[GUEST, COMMAND, ROUTER];
+    let guest = Build { packages, programs: &BINARIES, arch, profile, guests: None };
     let programs = guest.run(None)?;
     let embedded = stage(&programs, arch, profile)?;
-    Build { programs: &["sandpod"], guests: Some(&embedded), ..guest }.run(None)?;
-    Ok(ForTests { guest: keep(&programs, arch)?, embedded, command: programs.join("sandpod") })
+    Build { programs: &PROGRAMS, guests: Some(&embedded), ..guest }.run(None)?;
+    let [command, router] = PROGRAMS.map(|program| programs.join(program));
+    Ok(ForTests { guest: keep(&programs, arch)?, embedded, command, router })
 }
 
 /// Builds the guest of a release; returns the directory that holds one directory for each architecture built so far.
@@ -121,17 +128,18 @@ pub(crate) fn build_released(arch: Arch) -> Result<PathBuf> {
     stage(&build.run(None)?, arch, profile)
 }
 
-/// Builds the command of a release with the guests below `guests`; returns its path. `zigbuild` makes the command of
-/// cargo-zigbuild, which compiles C for another architecture.
-pub(crate) fn build_released_command(
+/// Builds the command of a release with the guests below `guests`, and the router; returns their paths. `zigbuild` makes the
+/// command of cargo-zigbuild, which compiles C for another architecture.
+pub(crate) fn build_released_programs(
     arch: Arch,
     guests: &Path,
     zigbuild: impl FnOnce() -> Result<Command>,
-) -> Result<PathBuf> {
-    let (packages, programs, profile) = (&[COMMAND][..], &["sandpod"][..], Profile::Dist);
-    let build = Build { packages, programs, arch, profile, guests: Some(guests) };
+) -> Result<[PathBuf; 2]> {
+    let packages = &[COMMAND, ROUTER];
+    let build = Build { packages, programs: &PROGRAMS, arch, profile: Profile::Dist, guests: Some(guests) };
     let zigbuild = if arch == Arch::own() { None } else { Some(zigbuild()?) };
-    Ok(build.run(zigbuild)?.join("sandpod"))
+    let built = build.run(zigbuild)?;
+    Ok(PROGRAMS.map(|program| built.join(program)))
 }
 
 /// Copies the guest to where builds embed it; returns the directory that holds one directory for each architecture. Files that

@@ -5,7 +5,6 @@
 mod acceptance;
 mod bench;
 mod cluster;
-mod command_image;
 mod corpus;
 mod dist;
 mod fuzz;
@@ -16,6 +15,7 @@ mod lint;
 mod node;
 mod oci;
 mod packages;
+mod program_images;
 mod progress;
 mod prose;
 mod python;

@@ -30,7 +30,7 @@ use crate::python::Environment;
 use crate::results::{Outcome, Results};
 use crate::workspace::root;
 use crate::{
-    acceptance, cluster, command_image, dist, guest, guest_image, lint, sandboxd_image, stock_images,
+    acceptance, cluster, dist, guest, guest_image, lint, program_images, sandboxd_image, stock_images,
 };
 
 /// A part of the tests.
@@ -295,7 +295,7 @@ impl<'a> Run<'a> {
         let built = self.built()?;
         guest_image::load(&built.guest, kubeconfig.as_ref())?;
         if self.has(&[Part::Cluster]) {
-            command_image::load(built, kubeconfig.as_ref())?;
+            program_images::load(built, kubeconfig.as_ref())?;
         }
         // The conformance suite, which is one of the cluster's, also runs on sandboxd.
         if self.has(&[Part::Cluster, Part::AgentSandbox, Part::Python, Part::Peers]) {

@@ -42,10 +42,10 @@ impl Documents {
     }
 }
 
-/// Builds the released command with the guests below `guests`.
-pub(super) fn build(tools: &Tools, arch: Arch, guests: &Path) -> Result<PathBuf> {
-    step(format!("building the released command for {}", arch.name()));
-    guest::build_released_command(arch, guests, || tools.program("cargo-zigbuild"))
+/// Builds the released command with the guests below `guests`, and the router; returns their paths.
+pub(super) fn build(tools: &Tools, arch: Arch, guests: &Path) -> Result<[PathBuf; 2]> {
+    step(format!("building the released command and router for {}", arch.name()));
+    guest::build_released_programs(arch, guests, || tools.program("cargo-zigbuild"))
 }
 
 /// Packs the command and its documents as an archive.
