@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Stdio;
 
 use sandpod_testbed::Namespace;
 use sandpod_testbed::kubeconfig::Kubeconfig;
@@ -162,6 +163,58 @@ async fn a_template_of_the_chart_runs_sandboxes_from_its_warm_pool() {
     let user = user.with("SANDPOD_MODE", "agent-sandbox").with("SANDPOD_TEMPLATE_NAME", "py");
     assert_eq!(user.run("sandpod run 'echo $((6 * 7)) > a; cat a'"), "42\n");
     stage.run(&format!("helm uninstall sandpod -n {ns} --wait"));
+    drop(made);
+    namespace.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_router_of_the_chart_admits_clients_and_loses_no_command_at_an_upgrade() {
+    let namespace = Namespace::create().await;
+    let (stage, _kubeconfig) = admin_stage(&namespace.name);
+    let made = Made { stage: &stage, name: format!("{}-m", namespace.name) };
+    let ns = &made.name;
+    let values = "--set raw.enabled=false,agentSandbox.enabled=true,images.guest=sandpod.test/guest:1 \
+                  --set router.enabled=true,router.image=sandpod.test/router:1,router.replicas=1 \
+                  --set 'agentSandbox.templates[0].name=py,agentSandbox.templates[0].image=sandpod.test/python:1' \
+                  --set 'agentSandbox.templates[0].routerAccess=true'";
+    // The names of its cluster-wide objects are those of an installation, which an interrupted run leaves behind.
+    stage.run("kubectl delete clusterrole,clusterrolebinding sandpod-router --ignore-not-found");
+    let installed = stage.run(&format!(
+        "helm install sandpod chart.tgz -n {ns} --create-namespace --wait --timeout 2m {values}"
+    ));
+    assert!(installed.contains("STATUS: deployed"), "{installed}");
+
+    let claims = "sandboxclaims.extensions.agents.x-k8s.io";
+    let (user, _token) = as_account(&stage, ns, "sandpod-agent-sandbox", claims);
+    let user = user
+        .with("SANDPOD_MODE", "agent-sandbox")
+        .with("SANDPOD_TEMPLATE_NAME", "py")
+        .with("SANDPOD_CONNECTION_MODE", "tunnel")
+        .with("SANDPOD_ROUTER_NAMESPACE", ns.as_str());
+    let refused = user.run("sandpod run 'echo hello'");
+    assert!(refused.contains("router_token"), "{refused}");
+
+    let token = stage.run(&format!("kubectl create token sandpod-agent-sandbox -n {ns}"));
+    let user = user.with("SANDPOD_ROUTER_TOKEN", token.trim());
+    assert_eq!(user.run("sandpod create --id box --quiet && sandpod exec box -- echo hello"), "box\nhello\n");
+    let mut command =
+        user.command("sandpod exec box -- sh -c 'echo begun > begun; sleep 8; echo ended' 2>&1");
+    let running = command.stdout(Stdio::piped()).spawn().unwrap();
+    user.run("until sandpod exec box -- test -e begun; do sleep 0.2; done");
+    let upgraded = stage.run(&format!(
+        "helm upgrade sandpod chart.tgz -n {ns} --wait --timeout 2m {values} --set router.resources.requests.cpu=11m"
+    ));
+    assert!(upgraded.contains("REVISION: 2"), "{upgraded}");
+    assert_eq!(user.run("sandpod exec box -- echo hello"), "hello\n");
+    let ended = running.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "ended\n");
+
+    user.run("sandpod delete box");
+    stage.run(&format!("helm uninstall sandpod -n {ns} --wait"));
+    assert_eq!(
+        stage.run("kubectl get clusterrole,clusterrolebinding -o name | grep sandpod-router$"),
+        "[exit 1]\n"
+    );
     drop(made);
     namespace.finish().await;
 }
