@@ -9,6 +9,7 @@
 //! exploit.
 
 mod loopback;
+mod mount;
 mod namespace_error;
 mod root;
 mod seccomp_denylist;
@@ -40,6 +41,7 @@ use crate::serve::{MAX_STREAMS, runtime};
 use crate::signals::ShutdownSignal;
 use crate::state_file;
 use crate::{Guest, Options, open_file_limit, reaper, syscalls};
+use mount::Mount;
 use setup::Setup;
 
 /// The user id inside.
@@ -74,8 +76,11 @@ fn enter() -> io::Result<ExitCode> {
     close_inherited_files()?;
     // Detaches from the terminal, which sends its signals to the session.
     rustix::process::setsid()?;
-    let setup = Setup::receive(io::stdin().as_fd())?;
+    let mut setup = Setup::receive(io::stdin().as_fd())?;
     rustix::stdio::dup2_stderr(&setup.log)?;
+    if setup.user.is_some() {
+        setup.mounts.iter_mut().for_each(Mount::open);
+    }
     setup.user.map_or(Ok(()), change_user)?;
     // A directory that was opened outside cannot be mounted inside, unless it is the working directory.
     rustix::process::fchdir(&setup.writable_dirs)?;

@@ -6,6 +6,7 @@
 //! [`Provisioned`], with a [`Rollback`] that deletes it unless the sandbox is handed out.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
@@ -13,6 +14,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sandpod_client::Dialer;
 
+pub(crate) use self::kubernetes::anchor::POLICY_SHA256;
 pub use self::kubernetes::delivery::GuestDelivery;
 pub use self::kubernetes::guest::install_guest;
 pub(crate) use self::kubernetes::outage::outlast;
@@ -255,8 +257,21 @@ pub(crate) struct Record {
     /// The delivery of the guest, and why no better delivery was possible. None if that is unknown or there is only
     /// one delivery.
     pub(crate) guest: Option<(GuestDelivery, Option<String>)>,
+    /// The properties of its present place, as far as they are known.
+    pub(crate) facts: Facts,
     /// Changes with every change of the sandbox.
     pub(crate) version: String,
+}
+
+/// The properties of a sandbox's place that its record or Pod shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// The network: `none`, `open`, or that of this machine as `host`. None if it is decided elsewhere.
+    pub(crate) network: Option<&'static str>,
+    /// The limits, by resource.
+    pub(crate) limits: BTreeMap<String, String>,
+    /// The directory of its state on this machine.
+    pub(crate) state_dir: Option<PathBuf>,
 }
 
 /// The state of a sandbox's place.

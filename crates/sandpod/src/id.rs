@@ -29,6 +29,18 @@ impl SandboxId {
         Ok(Self::of_bytes(&Self::random_bytes::<16>()?))
     }
 
+    /// Generates a random id of eight digits, for people who type it. It may be in use: check that it is not.
+    ///
+    /// ```
+    /// use sandpod::SandboxId;
+    ///
+    /// assert_eq!(SandboxId::short()?.as_str().len(), 11);
+    /// # Ok::<(), sandpod::Error>(())
+    /// ```
+    pub fn short() -> Result<Self> {
+        Ok(Self::of_bytes(&Self::random_bytes::<5>()?))
+    }
+
     pub(crate) fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT]> {
         let mut bytes = [0; COUNT];
         getrandom::fill(&mut bytes).map_err(|cause| {

@@ -37,7 +37,7 @@ pub use audit::{
     Audit, AuditConfig, AuditEvent, AuditFile, AuditHead, AuditOptions, AuditSink, CommandRedaction,
     Decision, Otlp, Phase, Redaction, verify as verify_audit,
 };
-pub use backend::local::{GuestProgram, LocalConfig, LocalNetwork};
+pub use backend::local::{GuestProgram, LocalConfig, LocalMount, LocalNetwork};
 pub use backend::raw::RouterDoor;
 pub use backend::{GuestDelivery, OnLost, install_guest};
 pub use config::{

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
@@ -14,6 +14,7 @@ use rustix::mount::{
 use rustix::process::pivot_root;
 
 use super::USER;
+use super::mount::{Mount, Prepared};
 use super::setup::Setup;
 
 /// Directory in which the new root is built, over the machine's own /tmp.
@@ -25,8 +26,8 @@ const ETC_FILES: [&str; 6] =
     ["alternatives", "ld.so.cache", "ld.so.conf.d", "localtime", "nsswitch.conf", "ssl/certs"];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Attributes of all mounts: no set-user-ID programs, and no devices except those that are bound by name.
-const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+pub(super) const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+pub(super) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 /// Options of /dev/shm, as in containers.
 const SHARED_MEMORY: &CStr = c"mode=1777,size=64m";
 
@@ -37,6 +38,8 @@ const TERMINALS: &CStr = c"newinstance,ptmxmode=0666,mode=0620,max=512";
 /// Builds the root and changes to it. The working directory holds the writable directories.
 pub(super) fn build(setup: &Setup) -> io::Result<()> {
     let root = Path::new(ROOT);
+    // Before anything hides the paths of the machine.
+    let mounts = setup.mounts.iter().map(Mount::prepare).collect::<io::Result<Vec<_>>>()?;
     let empty = MountFlags::NOSUID | MountFlags::NODEV;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     mount("tmpfs", root, "tmpfs", empty, Some(c"mode=0755"))?;
@@ -64,6 +67,8 @@ pub(super) fn build(setup: &Setup) -> io::Result<()> {
     std::env::set_current_dir("/")?;
     unmount("/.old", UnmountFlags::DETACH)?;
     fs::remove_dir("/.old")?;
+    // In the new root, so that links in writable directories lead nowhere else.
+    mounts.iter().try_for_each(Prepared::attach)?;
     // Read-only, because files outside the writable directories would use memory.
     Ok(mount_remount("/", empty | MountFlags::RDONLY, c"")?)
 }
@@ -88,7 +93,7 @@ fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Sets attributes of a mount and of all mounts below it, such as a separate disk below `/usr`.
 #[expect(unsafe_code, reason = "the system call has no safe interface")]
-fn set_mount_attributes(at: &Path, with: u64) -> io::Result<()> {
+pub(super) fn set_mount_attributes(at: &Path, with: u64) -> io::Result<()> {
     let at = CString::new(at.as_os_str().as_bytes())?;
     let attributes = libc::mount_attr { attr_set: with, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: the kernel reads a NUL-terminated path and a struct of the given size.
@@ -166,6 +171,6 @@ fn make_proc(root: &Path) -> io::Result<()> {
     keys.iter().filter(|file| file.exists()).try_for_each(|file| Ok(mount_bind("/dev/null", file)?))
 }
 
-fn make_mount_point(path: &PathBuf, directory: bool) -> io::Result<()> {
+pub(super) fn make_mount_point(path: &Path, directory: bool) -> io::Result<()> {
     if directory { fs::create_dir(path) } else { fs::File::create(path).map(drop) }
 }

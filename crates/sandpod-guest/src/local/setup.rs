@@ -2,8 +2,8 @@
 //!
 //! The first two bytes are whether the guest ends with its creator and whether it has the machine's network. The next four
 //! are the maximum number of tasks (0: unlimited), and four more are the user and group to change to (0: unchanged). The
-//! rest is a line for each writable directory, with its path in the sandbox, and a line `controller=directory` for each
-//! cgroup of the sandbox. The files are the listener, the directory that holds the writable directories, the lock and
+//! rest is a line for each writable directory, with its path in the sandbox, a line `controller=directory` for each
+//! cgroup of the sandbox, and a line for each mount: `ro` or `rw`, the path outside and the path inside, with tabs. The files are the listener, the directory that holds the writable directories, the lock and
 //! the log, in this order.
 
 use std::io;
@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use rustix::net::RecvFlags;
 
+use super::mount::Mount;
 use crate::descriptors;
 
 /// Maximum size of the message: a few paths.
@@ -40,6 +41,8 @@ pub(super) struct Setup {
     pub(super) writable: Vec<PathBuf>,
     /// Cgroups of the sandbox, each with its controller; version 2 has one, without a name.
     pub(super) cgroups: Vec<(String, PathBuf)>,
+    /// Files and directories of the machine to mount.
+    pub(super) mounts: Vec<Mount>,
 }
 
 impl Setup {
@@ -68,13 +71,24 @@ impl Setup {
             user: Some(u32::from_le_bytes([*u0, *u1, *u2, *u3])).filter(|user| *user > 0),
             writable: lines.lines().filter(|line| line.starts_with('/')).map(PathBuf::from).collect(),
             cgroups: cgroups(lines),
+            mounts: mounts(lines),
         })
     }
 }
 
 fn cgroups(lines: &str) -> Vec<(String, PathBuf)> {
-    let pairs = lines.lines().filter_map(|line| line.split_once('='));
+    let lines = lines.lines().filter(|line| !line.contains('\t'));
+    let pairs = lines.filter_map(|line| line.split_once('='));
     pairs.map(|(controller, directory)| (controller.to_owned(), directory.into())).collect()
+}
+
+fn mounts(lines: &str) -> Vec<Mount> {
+    let mount = |line: &str| {
+        let mut fields = line.split('\t');
+        let (access, from, to) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Mount::new(from, to, access == "rw"))
+    };
+    lines.lines().filter_map(mount).collect()
 }
 
 #[cfg(test)]
@@ -100,7 +114,7 @@ mod tests {
         sendmsg(
             &ours,
             &[io::IoSlice::new(
-                b"\x01\x00\x00\x02\x00\x00\xfe\xff\x00\x00/tmp\n/home/x\nmemory=/some/where\n",
+                b"\x01\x00\x00\x02\x00\x00\xfe\xff\x00\x00/tmp\n/home/x\nmemory=/some/where\nrw\t/a=b\t/c\n",
             )],
             &mut ancillary,
             SendFlags::empty(),
@@ -113,6 +127,8 @@ mod tests {
         assert_eq!(received.user, Some(65534));
         assert_eq!(received.writable, [PathBuf::from("/tmp"), "/home/x".into()]);
         assert_eq!(received.cgroups, [("memory".to_owned(), "/some/where".into())]);
+        let [Mount { from, to, writable, .. }] = &received.mounts[..] else { panic!("there is one mount") };
+        assert_eq!((from.to_str(), to.to_str(), *writable), (Some("/a=b"), Some("/c"), true));
         let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
         let received = [received.listener, received.writable_dirs, received.lock, received.log].map(inode);
         assert_eq!(received, sent.map(|file| file.metadata().unwrap().ino()));

@@ -20,8 +20,12 @@ pub(super) mod volumes;
 #[cfg(test)]
 mod lost_answers;
 
+use std::collections::BTreeMap;
+
+use sandpod_kube::k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 
+use crate::config::CONTAINER;
 use crate::{Error, ErrorKind, Result, SandboxId};
 
 /// How often an anchor that other processes change is read again before the call fails.
@@ -34,6 +38,14 @@ pub(super) fn contended(id: &SandboxId) -> Error {
         format!("Sandbox '{id}' keeps being changed by other processes."),
         "Find out what else uses this id, and try again.",
     )
+}
+
+/// Returns the limits of the resources of a Pod's sandbox.
+pub(super) fn limits(pod: &Pod) -> BTreeMap<String, String> {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let sandbox = containers.iter().find(|container| container.name == CONTAINER).or(containers.first());
+    let limits = sandbox.and_then(|container| container.resources.as_ref()?.limits.clone());
+    limits.into_iter().flatten().map(|(resource, limit)| (resource, limit.0)).collect()
 }
 
 /// Parses an object from the JSON of its manifest.

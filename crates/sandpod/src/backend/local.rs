@@ -6,6 +6,7 @@ mod config;
 mod guest;
 mod limits;
 mod lock;
+mod mount;
 mod quantity;
 mod record;
 mod state_dir;
@@ -23,6 +24,7 @@ use self::anchor::{Anchor, Anchors, NewSandbox};
 pub use self::config::{LocalConfig, LocalNetwork};
 pub use self::guest::GuestProgram;
 use self::guest::{StartOptions, Started};
+pub use self::mount::LocalMount;
 use self::record::Stored;
 use super::{
     Backend, CreateSpec, Lost, OnLost, Page, Place, PlaceState, PolicyHash, Provisioned, Query, Record,
@@ -147,12 +149,12 @@ impl Inner {
         if self.anchors.find(id).is_some() {
             return exists();
         }
-        let stored = Stored::new(wanted, self.options);
+        let stored = Stored::new(wanted, &self.options);
         let loading = guest::load(&self.program).map_err(|cause| cannot_start(&cause))?;
         let Some(NewSandbox { anchor, lock, listener }) = self.anchors.take(id, &stored)? else {
             return exists();
         };
-        match loading.start_in(self.options, &anchor, &lock, &listener) {
+        match loading.start_in(&self.options, &anchor, &lock, &listener) {
             Ok(started) => {
                 self.hold(id, started);
                 Ok(Some(Found { anchor, stored, is_new: true }))
@@ -195,17 +197,18 @@ impl Inner {
         let is_same = |now: &Stored| now.uid == stored.uid;
         let taken = if is_new {
             // The record first: if this process dies here, the next one finds the mark and repeats this.
-            let begun = anchor.update_if(is_same, |stored| new_generation(stored).in_manner(self.options));
+            let begun = anchor.update_if(is_same, |stored| new_generation(stored).in_manner(&self.options));
             begun.and_then(|begun| begun.map(|stored| anchor.clear().map(|()| stored)).transpose())
         } else {
-            anchor.update_if(is_same, |stored| stored.kept_by(self.options).shared())
+            anchor.update_if(is_same, |stored| stored.kept_by(&self.options).shared())
         };
         // None: it is being deleted.
         let Some(stored) = taken.map_err(unstarted)? else { return Ok(None) };
-        let options = StartOptions { network: stored.network, limits: stored.limits, ..self.options };
+        let (network, limits, mounts) = (stored.network, stored.limits, stored.mounts.clone());
+        let options = StartOptions { owned: self.options.owned, network, limits, mounts };
         let started = guest::load(&self.program)
             // After the record: a client of this socket relies on it.
-            .and_then(|loading| loading.start_in(options, &anchor, &lock, &anchor.listen_again()?))
+            .and_then(|loading| loading.start_in(&options, &anchor, &lock, &anchor.listen_again()?))
             .map_err(unstarted)?;
         self.hold(id, started);
         Ok(Some(Found { anchor, stored, is_new }))
@@ -233,7 +236,7 @@ impl Inner {
             false if anchor.has_expired() || stored.is_orphaned() => PlaceState::Ended,
             false => PlaceState::Lost,
         };
-        Some(stored.record(id.clone(), NAMESPACE, fate))
+        Some(stored.record(id.clone(), NAMESPACE, fate, anchor.dir()))
     }
 
     /// Returns one page, ordered by name. The cursor is the last name.

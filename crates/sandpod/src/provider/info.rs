@@ -1,13 +1,17 @@
 //! Properties, lists and counts of sandboxes.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
+
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha256};
 
 use super::life::Status;
 use crate::SandboxId;
 use crate::backend::agent_sandbox::{CONNECTION, CONNECTION_REASON, durable_dirs};
 use crate::backend::raw::COLD_REASON;
-use crate::backend::{GuestDelivery, PlaceState, Record};
+use crate::backend::{GuestDelivery, POLICY_SHA256, PlaceState, Record};
 
 /// The label with the conversation thread of a sandbox.
 const THREAD_ID: &str = "thread-id";
@@ -47,6 +51,14 @@ pub struct SandboxInfo {
     pub connection: Option<String>,
     /// Why no better connection mode was possible.
     pub connection_reason: Option<String>,
+    /// Its network: `none`, `open`, or `host` for that of this machine. None if a template decides, or without a place.
+    pub network: Option<String>,
+    /// The limits of its resources, such as `memory`.
+    pub limits: BTreeMap<String, String>,
+    /// SHA-256 of the policy that it is bound to, in hexadecimal. None without a policy.
+    pub policy_sha256: Option<String>,
+    /// The directory of its state on this machine. None in a cluster.
+    pub state_dir: Option<PathBuf>,
     /// The directories on volumes that outlive its Pod: what survives when it is suspended. All else is lost with the
     /// Pod. Known in agent-sandbox mode only.
     pub durable_dirs: Vec<String>,
@@ -65,6 +77,10 @@ impl SandboxInfo {
             connection: record.annotations.get(CONNECTION).cloned(),
             connection_reason: record.annotations.get(CONNECTION_REASON).cloned(),
             durable_dirs: durable_dirs(&record.annotations),
+            network: record.facts.network.map(str::to_owned),
+            limits: record.facts.limits,
+            policy_sha256: record.annotations.get(POLICY_SHA256).filter(|hash| is_policy(hash)).cloned(),
+            state_dir: record.facts.state_dir,
             id: record.id,
             namespace: record.namespace,
             labels: record.labels,
@@ -74,6 +90,11 @@ impl SandboxInfo {
             generation: record.generation,
         }
     }
+}
+
+/// Whether a guest with this hash is bound to a policy. Guests hash a zero if there is none.
+fn is_policy(hash: &str) -> bool {
+    !hash.is_empty() && *hash != HEXLOWER.encode(&Sha256::digest([0]))
 }
 
 /// Selects the sandboxes of a list.

@@ -128,6 +128,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::backend::Facts;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
@@ -154,6 +155,7 @@ mod tests {
             idle_ttl: None,
             place_state: PlaceState::Alive,
             guest: None,
+            facts: Facts::default(),
             version: String::new(),
         }
     }

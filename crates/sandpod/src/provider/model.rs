@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::activity::{Activity, Calls, period};
 use super::sweep::{Guests, Sweep};
 use crate::backend::{
-    Backend, CreateSpec, OnLost, Page, Place, PlaceState, Provisioned, Query, Record, Setup,
+    Backend, CreateSpec, Facts, OnLost, Page, Place, PlaceState, Provisioned, Query, Record, Setup,
 };
 use crate::{Error, ErrorKind, Result, SandboxId};
 
@@ -135,6 +135,7 @@ impl Model {
             idle_ttl,
             place_state: PlaceState::Alive,
             guest: None,
+            facts: Facts::default(),
             version: "0".to_owned(),
         };
         world.sandboxes.insert(id.clone(), Sandbox { record, running: 0, used: now, deletions: 0 });

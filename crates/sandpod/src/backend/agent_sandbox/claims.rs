@@ -25,9 +25,9 @@ use crate::backend::kubernetes::anchor_store::AnchorStore;
 use crate::backend::kubernetes::api::{self, find, is, within};
 use crate::backend::kubernetes::delivery::{DELIVERY, REASON};
 use crate::backend::kubernetes::outage::{making_limit, unfinished_lifetime};
-use crate::backend::kubernetes::{loss, object};
+use crate::backend::kubernetes::{limits, loss, object};
 use crate::backend::{
-    AnnotationChange, CreateSpec, GuestDelivery, Lost, Place, PlaceState, PolicyHash, Query, Record,
+    AnnotationChange, CreateSpec, Facts, GuestDelivery, Lost, Place, PlaceState, PolicyHash, Query, Record,
 };
 use crate::{AgentSandboxConfig, Error, ErrorKind, Naming, Result, SandboxId};
 
@@ -187,7 +187,11 @@ impl Claim {
     pub(super) fn record(&self, config: &AgentSandboxConfig, pod: Option<&Pod>) -> Record {
         let state = self.place_state(&config.namespace, pod);
         let guest = GuestDelivery::noted(&self.annotations);
-        self.recorded.record(&config.namespace, &config.label_prefix, pod, state, guest)
+        let facts = Facts { limits: pod.map(limits).unwrap_or_default(), ..Facts::default() };
+        Record {
+            facts,
+            ..self.recorded.record(&config.namespace, &config.label_prefix, pod, state, guest)
+        }
     }
 
     fn place_state(&self, namespace: &str, pod: Option<&Pod>) -> PlaceState {

@@ -28,7 +28,7 @@ pub(in crate::backend) const GENERATION: &str = "sandpod.dev/generation";
 pub(in crate::backend) const POD_UID: &str = "sandpod.dev/pod-uid";
 pub(in crate::backend) const CREATED_AT: &str = "sandpod.dev/created-at";
 /// SHA-256 of the policy that the guest of this generation is bound to.
-pub(in crate::backend) const POLICY_SHA256: &str = "sandpod.dev/policy-sha256";
+pub(crate) const POLICY_SHA256: &str = "sandpod.dev/policy-sha256";
 pub(in crate::backend) const SETUP_UNTIL: &str = "sandpod.dev/setup-until";
 /// The generation whose files were lost, until a caller is told.
 pub(in crate::backend) const UNREPORTED_LOSS: &str = "sandpod.dev/unreported-loss";

@@ -385,8 +385,9 @@ mod tests {
     }
 
     fn stored() -> Stored {
-        let options = StartOptions { owned: false, network: LocalNetwork::None, limits: Limits::default() };
-        Stored::new(&CreateSpec::default(), options)
+        let (network, limits) = (LocalNetwork::None, Limits::default());
+        let options = StartOptions { owned: false, network, limits, mounts: Vec::new() };
+        Stored::new(&CreateSpec::default(), &options)
     }
 
     fn id(name: &str) -> SandboxId {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::guest::{GuestProgram, StartOptions};
 use super::limits::Limits;
-use super::quantity;
+use super::{LocalMount, quantity};
 use crate::audit::AuditConfig;
 use crate::config::{OWN_DOMAIN, check_times, refused};
 use crate::guard::SandboxPolicy;
@@ -53,6 +53,8 @@ pub struct LocalConfig {
     pub cpu_limit: Option<u32>,
     /// The limit of processes and threads of a sandbox; 0 disables it.
     pub task_limit: u32,
+    /// Files and directories of this machine that are mounted in new sandboxes.
+    pub mounts: Vec<LocalMount>,
     /// Ends sandboxes with this process.
     pub ends_with_process: bool,
     /// The working directory of commands.
@@ -83,6 +85,7 @@ impl Default for LocalConfig {
             memory_limit: None,
             cpu_limit: None,
             task_limit: 4096,
+            mounts: Vec::new(),
             ends_with_process: false,
             workdir: "/workspace".to_owned(),
             env: BTreeMap::new(),
@@ -185,6 +188,7 @@ impl LocalConfig {
     /// Validates the configuration.
     pub fn check(&self) -> Result<()> {
         check_times([("ttl_seconds", self.ttl_seconds), ("ttl_idle_seconds", self.ttl_idle_seconds)])?;
+        self.mounts.iter().try_for_each(LocalMount::check)?;
         self.policy.as_ref().map_or(Ok(()), SandboxPolicy::check)
     }
 
@@ -197,7 +201,8 @@ impl LocalConfig {
 
     pub(crate) fn start_options(&self) -> StartOptions {
         let limits = Limits { memory: self.memory_limit, cpu: self.cpu_limit, tasks: self.task_limit };
-        StartOptions { owned: self.ends_with_process, network: self.network, limits }
+        let mounts = self.mounts.clone();
+        StartOptions { owned: self.ends_with_process, network: self.network, limits, mounts }
     }
 
     pub(crate) fn defaults(&self) -> Defaults {

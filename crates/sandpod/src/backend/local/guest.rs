@@ -13,11 +13,11 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::process::{Child, Command};
 
-use super::LocalNetwork;
 use super::anchor::Anchor;
 use super::cgroups::Cgroups;
 use super::limits::Limits;
 use super::lock::Lock;
+use super::{LocalMount, LocalNetwork};
 use crate::{Result, guest_binaries};
 
 /// The guest's user outside its namespaces if its creator is root.
@@ -68,12 +68,13 @@ impl GuestProgram {
 }
 
 /// The options of a guest's start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StartOptions {
     /// The guest ends when its creator exits or drops the return value of [`start`].
     pub(crate) owned: bool,
     pub(crate) network: LocalNetwork,
     pub(crate) limits: Limits,
+    pub(crate) mounts: Vec<LocalMount>,
 }
 
 /// A running guest. If it is owned, it ends when this is dropped.
@@ -109,7 +110,7 @@ impl Loading {
     /// Starts the guest in a sandbox. It holds the lock while it runs, and writes errors to its log.
     pub(super) fn start_in(
         self,
-        options: StartOptions,
+        options: &StartOptions,
         anchor: &Anchor,
         lock: &File,
         listener: &UnixListener,
@@ -153,12 +154,13 @@ fn is_known(user: u32) -> bool {
 }
 
 /// Builds the message that `local::setup` of `sandpod_guest` parses.
-fn setup_message(options: StartOptions, user: Option<u32>, cgroups: &Cgroups) -> Vec<u8> {
+fn setup_message(options: &StartOptions, user: Option<u32>, cgroups: &Cgroups) -> Vec<u8> {
     let flags = [options.owned, options.network == LocalNetwork::Host].map(u8::from);
     let tasks = options.limits.tasks.to_le_bytes();
     let user = user.unwrap_or_default().to_le_bytes();
     let places: String = Anchor::writable().flat_map(|place| [place, "\n"]).collect();
-    [&flags[..], &tasks, &user, places.as_bytes(), cgroups.lines().as_bytes()].concat()
+    let mounts: String = options.mounts.iter().map(LocalMount::line).collect();
+    [&flags[..], &tasks, &user, places.as_bytes(), cgroups.lines().as_bytes(), mounts.as_bytes()].concat()
 }
 
 fn send_setup(control: &UnixStream, message: &[u8], files: [BorrowedFd<'_>; 4]) -> io::Result<()> {

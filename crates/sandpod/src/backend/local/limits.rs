@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroups::Cgroups;
 
+/// The prefix of the annotations that describe the limits.
+pub(super) const LIMIT_PREFIX: &str = "sandpod.dev/limit-";
+
 /// The limits of a local sandbox.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Limits {
@@ -60,7 +63,7 @@ impl Limits {
             ("tasks", tasks),
             ("disk", "none".to_owned()),
         ]
-        .map(|(resource, what)| (format!("sandpod.dev/limit-{resource}"), what))
+        .map(|(resource, what)| (format!("{LIMIT_PREFIX}{resource}"), what))
         .into()
     }
 }

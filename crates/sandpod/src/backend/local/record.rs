@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::LocalNetwork;
 use super::cgroups::Cgroups;
 use super::guest::StartOptions;
-use super::limits::Limits;
+use super::limits::{LIMIT_PREFIX, Limits};
+use super::{LocalMount, LocalNetwork};
 use crate::SandboxId;
-use crate::backend::{CreateSpec, PlaceState, Record};
+use crate::backend::{CreateSpec, Facts, POLICY_SHA256, PlaceState, Record};
 
 /// The contents of `record.json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -32,6 +32,9 @@ pub(super) struct Stored {
     /// The time at which the creator received the sandbox.
     pub(super) created_at: Option<SystemTime>,
     last_activity: Option<SystemTime>,
+    /// Files and directories of the machine that are mounted.
+    #[serde(default)]
+    pub(super) mounts: Vec<LocalMount>,
     /// SHA-256 of the policy that the guest is bound to.
     #[serde(default)]
     pub(super) policy_sha256: Option<String>,
@@ -46,7 +49,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    pub(super) fn new(wanted: &CreateSpec, options: StartOptions) -> Self {
+    pub(super) fn new(wanted: &CreateSpec, options: &StartOptions) -> Self {
         Self {
             uid: format!("local-{:016x}", fastrand::u64(..)),
             generation: 1,
@@ -60,6 +63,7 @@ impl Stored {
             made_at: SystemTime::now(),
             created_at: None,
             last_activity: None,
+            mounts: options.mounts.clone(),
             policy_sha256: None,
             owner: None,
             shared: false,
@@ -70,14 +74,15 @@ impl Stored {
     }
 
     /// Sets whether the guest that is started now ends with this process.
-    pub(super) fn kept_by(self, options: StartOptions) -> Self {
+    pub(super) fn kept_by(self, options: &StartOptions) -> Self {
         Self { owner: options.owned.then(std::process::id), ..self }
     }
 
-    /// Sets network and limits as for a new sandbox.
-    pub(super) fn in_manner(self, options: StartOptions) -> Self {
+    /// Sets network, limits and mounts as for a new sandbox.
+    pub(super) fn in_manner(self, options: &StartOptions) -> Self {
         let annotations = options.limits.held(&Cgroups::default());
-        Self { network: options.network, limits: options.limits, annotations, ..self.kept_by(options) }
+        let (network, limits, mounts) = (options.network, options.limits, options.mounts.clone());
+        Self { network, limits, annotations, mounts, ..self.kept_by(options) }
     }
 
     pub(super) fn ttl(&self) -> Option<Duration> {
@@ -167,22 +172,43 @@ impl Stored {
         Self { unreported_loss: false, ..self }
     }
 
-    pub(super) fn record(self, id: SandboxId, namespace: &str, place_state: PlaceState) -> Record {
+    pub(super) fn record(
+        self,
+        id: SandboxId,
+        namespace: &str,
+        place_state: PlaceState,
+        dir: &Path,
+    ) -> Record {
+        let (version, ttl, idle_ttl) = (self.version(), self.ttl(), self.idle_ttl());
+        let mut annotations = self.annotations;
+        annotations.extend(self.policy_sha256.map(|hash| (POLICY_SHA256.to_owned(), hash)));
+        let limits = annotations
+            .iter()
+            .filter_map(|(key, limit)| Some((key.strip_prefix(LIMIT_PREFIX)?.to_owned(), limit.clone())));
+        let facts = Facts {
+            network: Some(match self.network {
+                LocalNetwork::None => "none",
+                LocalNetwork::Host => "host",
+            }),
+            limits: limits.collect(),
+            state_dir: Some(dir.to_owned()),
+        };
         Record {
             id,
-            version: self.version(),
-            ttl: self.ttl(),
-            idle_ttl: self.idle_ttl(),
+            version,
+            ttl,
+            idle_ttl,
             uid: self.uid,
             namespace: namespace.to_owned(),
             labels: self.labels,
-            annotations: self.annotations,
+            annotations,
             generation: self.generation,
             made_at: Some(self.made_at),
             created_at: self.created_at,
             last_activity: self.last_activity,
             place_state,
             guest: None,
+            facts,
         }
     }
 }
@@ -204,5 +230,6 @@ pub(super) fn unreadable(id: SandboxId, namespace: &str) -> Record {
         last_activity: None,
         place_state: PlaceState::Lost,
         guest: None,
+        facts: Facts::default(),
     }
 }

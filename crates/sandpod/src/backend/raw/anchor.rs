@@ -13,14 +13,15 @@ use sandpod_kube::kube::{Api, Client, ResourceExt};
 use sandpod_kube::watch::SharedWatch;
 use serde_json::{Value, json};
 
+use super::network::NETWORK_LABEL;
 use crate::backend::kubernetes::anchor::{
     CREATED_AT, GENERATION, LAST_ACTIVITY, MANAGED_BY, OURS, POD_UID, POLICY_SHA256, Recorded, SETUP_UNTIL,
     TTL, UNREPORTED_LOSS, labels, micros, own_labels, page, spec_annotations, time, vanished,
 };
 use crate::backend::kubernetes::anchor_store::AnchorStore;
 use crate::backend::kubernetes::api::{self, find, is, within};
-use crate::backend::kubernetes::{loss, object};
-use crate::backend::{CreateSpec, GuestDelivery, Place, PlaceState, PolicyHash, Query, Record};
+use crate::backend::kubernetes::{limits, loss, object};
+use crate::backend::{CreateSpec, Facts, GuestDelivery, Place, PlaceState, PolicyHash, Query, Record};
 use crate::{Error, ErrorKind, Naming, RawConfig, Result, SandboxId};
 
 pub(super) const SPEC_HASH: &str = "sandpod.dev/spec-hash";
@@ -138,7 +139,10 @@ impl Anchor {
     pub(super) fn record(&self, config: &RawConfig, pod: Option<&Pod>) -> Record {
         let state = self.place_state(&config.namespace, pod);
         let guest = pod.and_then(GuestDelivery::of);
-        self.recorded.record(&config.namespace, &config.label_prefix, pod, state, guest)
+        Record {
+            facts: pod.map(facts).unwrap_or_default(),
+            ..self.recorded.record(&config.namespace, &config.label_prefix, pod, state, guest)
+        }
     }
 
     fn place_state(&self, namespace: &str, pod: Option<&Pod>) -> PlaceState {
@@ -146,6 +150,13 @@ impl Anchor {
         let Some(uid) = &self.pod_uid else { return PlaceState::Alive };
         loss::place_state(pod, namespace, &self.pod_name(), uid)
     }
+}
+
+/// Returns the network and the limits of a Pod.
+fn facts(pod: &Pod) -> Facts {
+    let (label, denied) = NETWORK_LABEL;
+    let is_denied = pod.labels().get(label).is_some_and(|value| value == denied);
+    Facts { network: Some(if is_denied { "none" } else { "open" }), limits: limits(pod), state_dir: None }
 }
 
 impl Anchors {

@@ -22,7 +22,8 @@ use crate::backend::kubernetes::api::{self, Object, Watch, find, is, within};
 use crate::backend::kubernetes::outage::{UNDO_LIMIT, outlast};
 use crate::backend::kubernetes::{MAX_TURNS, contended, interrupted, object};
 use crate::backend::{
-    Backend, CreateSpec, OnLost, Page, Place, PlaceState, Provisioned, Query, Record, Rollback, Setup, slot,
+    Backend, CreateSpec, Facts, OnLost, Page, Place, PlaceState, Provisioned, Query, Record, Rollback, Setup,
+    slot,
 };
 use crate::config::{CONTAINER, RawConfig, refused};
 use crate::{Error, ErrorCase, Naming, Result, SandboxId};
@@ -351,6 +352,7 @@ impl NamespacePerSandbox {
             idle_ttl: None,
             place_state: PlaceState::Alive,
             guest: None,
+            facts: Facts::default(),
             version: namespace.resource_version().unwrap_or_default(),
         }))
     }

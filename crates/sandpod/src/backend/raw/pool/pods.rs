@@ -9,7 +9,7 @@ use sandpod_kube::kube::ResourceExt;
 use super::super::{POOLS, Raw};
 use super::plan::{PoolPod, State};
 use crate::backend::kubernetes::anchor::{self, ID_LABEL, MANAGED_BY, OURS};
-use crate::backend::{GuestDelivery, Page, PlaceState, Query, Record};
+use crate::backend::{Facts, GuestDelivery, Page, PlaceState, Query, Record};
 use crate::{Naming, Result};
 
 /// The pool that a Pod is from, also when it is taken.
@@ -90,6 +90,7 @@ fn record(pod: &Pod) -> Option<Record> {
         idle_ttl: None,
         place_state: PlaceState::Warm,
         guest: GuestDelivery::of(pod),
+        facts: Facts::default(),
         version: waiting.version,
     })
 }

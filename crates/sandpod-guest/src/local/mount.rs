@@ -1,0 +1,78 @@
+//! Files and directories of the machine that are mounted in a sandbox.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{CWD, FileType, fstat};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+
+use super::root::{NO_SUID_NO_DEV, READ_ONLY, make_mount_point, set_mount_attributes};
+
+/// A file or directory of the machine, and its path in the sandbox.
+#[derive(Debug)]
+pub(super) struct Mount {
+    pub(super) from: PathBuf,
+    pub(super) to: PathBuf,
+    pub(super) writable: bool,
+    /// The mounts at the path, if they were cloned outside of the namespaces.
+    tree: Option<OwnedFd>,
+}
+
+impl Mount {
+    pub(super) fn new(from: impl Into<PathBuf>, to: impl Into<PathBuf>, writable: bool) -> Self {
+        Self { from: from.into(), to: to.into(), writable, tree: None }
+    }
+
+    /// Clones the mounts as root, before this process changes to a user that may not reach the path. If root may not do
+    /// so, as in some containers, they are cloned inside.
+    pub(super) fn open(&mut self) {
+        self.tree = self.clone_tree().ok();
+    }
+
+    fn clone_tree(&self) -> io::Result<OwnedFd> {
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        Ok(open_tree(CWD, &self.from, flags)?)
+    }
+
+    /// Prepares the mount before other mounts hide its path.
+    pub(super) fn prepare(&self) -> io::Result<Prepared<'_>> {
+        let tree = match &self.tree {
+            Some(tree) => tree.as_fd().try_clone_to_owned(),
+            None => self.clone_tree(),
+        };
+        let failed = |error| io::Error::other(format!("{} can't be mounted ({error})", self.from.display()));
+        Ok(Prepared { mount: self, tree: tree.map_err(failed)? })
+    }
+}
+
+/// A mount that is not attached to a directory yet.
+pub(super) struct Prepared<'a> {
+    mount: &'a Mount,
+    tree: OwnedFd,
+}
+
+impl Prepared<'_> {
+    /// Mounts it in the root of this process. Creates the mount point.
+    pub(super) fn attach(&self) -> io::Result<()> {
+        let failed = |error| {
+            let to = self.mount.to.display();
+            io::Error::other(format!("nothing can be mounted at {to} ({error})"))
+        };
+        self.try_attach().map_err(failed)
+    }
+
+    fn try_attach(&self) -> io::Result<()> {
+        let Mount { to, writable, .. } = self.mount;
+        fs::create_dir_all(to.parent().unwrap_or(to))?;
+        if !to.exists() {
+            let is_dir = FileType::from_raw_mode(fstat(&self.tree)?.st_mode).is_dir();
+            make_mount_point(to, is_dir)?;
+        }
+        move_mount(&self.tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+        let access = if *writable { 0 } else { READ_ONLY };
+        set_mount_attributes(to, access | NO_SUID_NO_DEV)
+    }
+}
