@@ -34,6 +34,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use crate::creation::Creation;
 use crate::exit::{Failure, Result};
 use crate::output::Output;
 use crate::target::{Options, Target};
@@ -48,6 +49,11 @@ impl Context {
     /// Resolves the options, variables and configuration file.
     pub(crate) fn target(&self) -> Result<Target> {
         Target::new(self.options.clone())
+    }
+
+    /// Resolves them for a command that creates a sandbox with these options.
+    pub(crate) fn creating_target(&self, creation: Creation) -> Result<Target> {
+        Target::new(Options { creation, ..self.options.clone() })
     }
 
     /// Rejects `--output json` for a command whose output is no value.
@@ -89,7 +95,7 @@ pub(crate) enum Command {
     Glob(glob::Arguments),
     /// List the commands that were started in a sandbox
     Ps(ps::Arguments),
-    /// Print the output of a started command
+    /// Print the output of started commands
     Logs(logs::Arguments),
     /// Attach stdin and stdout to a started command
     Attach(attach::Arguments),

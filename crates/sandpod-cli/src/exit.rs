@@ -60,6 +60,11 @@ impl Failure {
         Self::silent(u8::try_from(128 + signal).unwrap_or(UNKNOWN))
     }
 
+    /// We detached from a command that continues, which is a success.
+    pub(crate) fn detached() -> Self {
+        Self::silent(0)
+    }
+
     /// A failure without a message.
     fn silent(code: u8) -> Self {
         Self { code, ..Self::new(ErrorKind::Internal, "", "") }

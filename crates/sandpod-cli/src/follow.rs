@@ -24,9 +24,9 @@ const START_ERRORS: [(&str, &str, ErrorKind, &str); 8] = [
         "there is no program ",
         "",
         ErrorKind::NotFound,
-        "Check the program's name and PATH. To use shell syntax, quote the line: `sandpod run 'LINE'`, `sandpod exec ID -c 'LINE'`.",
+        "Check the program's name and PATH. To use shell syntax, quote the whole line: `sandpod run 'LINE'`, `sandpod exec ID 'LINE'`.",
     ),
-    ("the image has no ", "", ErrorKind::NotFound, "Give a program and its arguments after `--`."),
+    ("the image has no ", "", ErrorKind::NotFound, "Give a program and its arguments instead of a line."),
     (
         "the working directory ",
         " does not exist",
@@ -57,6 +57,8 @@ const STDERR_PREFIX: usize = 4096;
 pub(crate) enum Sink {
     /// Stdout and stderr, unchanged. The beginning of stderr is kept.
     Streams(Vec<u8>),
+    /// Our terminal, unchanged. The beginning is kept, because stderr is not apart there.
+    Terminal(Vec<u8>),
     /// A buffer for a JSON value.
     Captured(Captured),
 }
@@ -84,10 +86,13 @@ impl Sink {
         match (self, stderr) {
             (Self::Streams(_), false) => print_bytes(data),
             (Self::Streams(beginning), true) => {
-                let room = (STDERR_PREFIX - beginning.len()).min(data.len());
-                beginning.extend_from_slice(&data[..room]);
+                keep_beginning(beginning, data);
                 let written = write_all(io::stderr(), data);
                 written.map_err(|cause| Failure::local("write to stderr", &cause))
+            }
+            (Self::Terminal(beginning), _) => {
+                keep_beginning(beginning, data);
+                print_bytes(data)
             }
             (Self::Captured(captured), stderr) => {
                 captured.append(data, stderr);
@@ -107,7 +112,7 @@ impl Sink {
     /// The start error of the command, if it has one: the guest writes it to stderr.
     pub(crate) fn start_failure(&self, exit: &Exit) -> Option<Failure> {
         let stderr = match self {
-            Self::Streams(beginning) => beginning,
+            Self::Streams(beginning) | Self::Terminal(beginning) => beginning,
             Self::Captured(captured) => &captured.stderr,
         };
         let why = stderr.strip_prefix(START_ERROR_PREFIX.as_bytes());
@@ -116,6 +121,12 @@ impl Sink {
             START_ERRORS.into_iter().find(|(begin, end, ..)| why.starts_with(begin) && why.ends_with(end))?;
         Some(Failure::new(kind, sentence(&format!("{START_ERROR_PREFIX}{why}")), next).before_start())
     }
+}
+
+/// Keeps the beginning of a stream, in which a start error would be.
+fn keep_beginning(beginning: &mut Vec<u8>, data: &[u8]) {
+    let room = (STDERR_PREFIX - beginning.len()).min(data.len());
+    beginning.extend_from_slice(&data[..room]);
 }
 
 impl Captured {

@@ -35,27 +35,19 @@ impl Ended {
     }
 }
 
-/// The effect of Ctrl-].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Detaching {
-    Allowed,
-    Forbidden,
-}
-
-/// Connects the two terminals until the command ends or we detach. Restores our terminal settings.
+/// Connects the two terminals until the command ends or Ctrl-] is typed. Restores our terminal settings.
 pub(crate) async fn interact(
     process: &Process,
     offset: u64,
-    detaching: Detaching,
+    sink: &mut Sink,
     interrupts: &mut Interrupts,
     output: &Output,
 ) -> Result<Ended> {
     let raw = RawTerminal::enter().map_err(|cause| Failure::local("use the terminal", &cause))?;
-    let mut keys = send_keys(process.clone(), detaching);
+    let mut keys = send_keys(process.clone());
     let sizes = send_sizes(process.clone())?;
-    let mut sink = Sink::streams();
     let ended = tokio::select! {
-        exit = follow(process, offset, &mut sink, output) => exit.map(Ended::Exit),
+        exit = follow(process, offset, sink, output) => exit.map(Ended::Exit),
         _ = &mut keys => Ok(Ended::Detached),
         signal = interrupts.next() => Err(Failure::interrupted(signal)),
     };
@@ -66,15 +58,14 @@ pub(crate) async fn interact(
 }
 
 /// Sends the typed keys; the task ends only when the user detaches.
-fn send_keys(process: Process, detaching: Detaching) -> JoinHandle<()> {
+fn send_keys(process: Process) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut stdin = tokio::io::stdin();
         let mut keys = vec![0; KEY_BUFFER];
         loop {
             let length = stdin.read(&mut keys).await.unwrap_or_default();
             let typed = &keys[..length];
-            let detached_at =
-                typed.iter().position(|key| *key == DETACH_KEY).filter(|_| detaching == Detaching::Allowed);
+            let detached_at = typed.iter().position(|key| *key == DETACH_KEY);
             let sent = process.write(typed[..detached_at.unwrap_or(length)].to_vec()).await;
             if detached_at.is_some() {
                 return;

@@ -48,6 +48,16 @@ impl Interrupts {
     }
 }
 
+/// Returns a short id that no sandbox has.
+async fn unused_id(provider: &Provider) -> Result<SandboxId> {
+    loop {
+        let id = SandboxId::short()?;
+        if find(provider, id.as_str()).await?.is_none() {
+            return Ok(id);
+        }
+    }
+}
+
 /// Creates a sandbox, or returns the existing one with its id. A signal cancels the creation and deletes the new sandbox; an
 /// existing one is kept.
 pub(crate) async fn create(
@@ -58,7 +68,7 @@ pub(crate) async fn create(
 ) -> Result<SandboxHandle> {
     let (id, found) = match &request.id {
         Some(id) => (id.parse()?, interrupts.unless_interrupted(find(provider, id)).await?),
-        None => (SandboxId::random()?, None),
+        None => (interrupts.unless_interrupted(unused_id(provider)).await?, None),
     };
     if found.as_ref().is_some_and(|found| found.status == Status::Running) {
         output.note(&format!("sandbox {id} exists already and is unchanged"));

@@ -11,9 +11,12 @@
 )]
 
 mod commands;
+mod complete;
+mod creation;
 mod exit;
 mod files;
 mod follow;
+mod help;
 mod interactive;
 mod interrupt;
 mod manifest;
@@ -25,11 +28,13 @@ mod terminal;
 mod time;
 mod tracked_file;
 mod usage;
+mod variables;
+mod words;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use sandpod::EmbeddedGuest;
 
 use crate::commands::{Command, Context};
@@ -41,13 +46,13 @@ const GUESTS: &[EmbeddedGuest] = include!(concat!(env!("OUT_DIR"), "/guests.rs")
 
 const ABOUT: &str = "\
 Examples:
-  sandpod run 'echo hello'                       run a command in a new sandbox on this machine
-  sandpod run --mode raw -n agents 'echo hello'  run it in a Pod
-  sandpod create                                 create a sandbox that is kept
-  sandpod exec ID -- ls -l                       run a command in it
-  sandpod shell ID                               open a shell in it
-  sandpod cp ./project ID:/workspace             copy files into it
-  sandpod delete ID                              delete it";
+  sandpod run echo hello                       run a command in a new sandbox on this machine
+  sandpod run --mode raw -n agents echo hello  run it in a Pod
+  sandpod create                               create a sandbox that is kept
+  sandpod exec ID ls -l                        run a command in it
+  sandpod shell ID                             open a shell in it
+  sandpod cp ./project ID:/workspace           copy files into it
+  sandpod delete ID                            delete it";
 
 /// Time for an interrupted copy to remove its incomplete files.
 const COPY_CLEANUP: Duration = Duration::from_secs(10);
@@ -58,7 +63,9 @@ const COPY_CLEANUP: Duration = Duration::from_secs(10);
     name = "sandpod",
     version,
     arg_required_else_help = true,
+    override_usage = "sandpod [OPTIONS] COMMAND [ARGUMENT]...",
     after_help = ABOUT,
+    help_template = help::TEMPLATE,
     max_term_width = 100
 )]
 struct Cli {
@@ -76,7 +83,12 @@ fn main() -> ExitCode {
     if std::env::args_os().skip(1).eq([target::GUEST]) {
         return guest();
     }
-    let Cli { options, output, command } = match Cli::try_parse() {
+    // Ends the process if a shell asks for completions.
+    clap_complete::CompleteEnv::with_factory(command_line).complete();
+    let parsed = help::for_arguments(command_line())
+        .try_get_matches()
+        .and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    let Cli { options, output, command } = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return usage::report(error),
     };
@@ -105,14 +117,14 @@ fn guest() -> ExitCode {
         "`sandpod guest` is internal: the command runs in a local sandbox as its guest.",
         "Create a sandbox with `sandpod create`.",
     );
-    output::print_to_stderr(&failure.to_string());
+    output::print_failure(&failure);
     failure.exit_code()
 }
 
 /// Prints the failure on stderr, and on stdout too where output is JSON.
 fn report(failure: &Failure, output: &Output) -> ExitCode {
     if let Some(value) = failure.value() {
-        output::print_to_stderr(&failure.to_string());
+        output::print_failure(failure);
         if output.is_json() && !failure.is_printed() {
             let _ = output.json(&serde_json::json!({ "error": value })); // The failure is on stderr in any case.
         }
@@ -122,5 +134,5 @@ fn report(failure: &Failure, output: &Output) -> ExitCode {
 
 /// The command line, for completions and suggestions.
 fn command_line() -> clap::Command {
-    <Cli as clap::CommandFactory>::command()
+    Cli::command()
 }

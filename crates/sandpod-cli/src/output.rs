@@ -7,16 +7,19 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd;
 
-use clap::{Args, ValueEnum};
+use anstream::{AutoStream, ColorChoice};
+use clap::{ArgAction, Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use sandpod::Escaped;
 use serde::Serialize;
-use tracing::{Event, Subscriber};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::FormatFields as _;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -28,6 +31,8 @@ use crate::terminal::is_raw;
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Format {
     Table,
+    // More columns; only `list` has them.
+    Wide,
     Json,
 }
 
@@ -45,36 +50,43 @@ pub(crate) struct Output {
         default_value = "table"
     )]
     format: Format,
+    /// Same as --output json
+    #[arg(long = "json", global = true, hide = true)]
+    as_json: bool,
     /// Print results only: no notes, no progress, and only the ids of sandboxes
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Log each step to stderr
-    #[arg(long, short, global = true)]
-    verbose: bool,
+    /// Describe each step on stderr; -vv logs it with times and fields, for developers
+    #[arg(long, short, global = true, action = ArgAction::Count)]
+    verbose: u8,
 }
 
 #[expect(clippy::unused_self, reason = "all output goes through this type")]
 impl Output {
     pub(crate) fn is_json(&self) -> bool {
-        self.format == Format::Json
+        self.as_json || self.format == Format::Json
+    }
+
+    pub(crate) fn is_wide(&self) -> bool {
+        self.format == Format::Wide
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// Installs the log on stderr: all steps with `--verbose`, else warnings; nothing with `--quiet`.
+    /// Installs the log on stderr: warnings, steps in words with `-v`, everything with `-vv`; nothing with `--quiet`.
     pub(crate) fn log(&self) {
         if self.quiet {
             return;
         }
-        let log = if self.verbose {
+        let log = if self.verbose > 1 {
             let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
             log.log_internal_errors(false).boxed() // They would go to the same broken stderr.
         } else {
-            Warnings.boxed()
+            Lines.boxed()
         };
-        let level = if self.verbose { LevelFilter::DEBUG } else { LevelFilter::WARN };
+        let level = if self.verbose > 0 { LevelFilter::DEBUG } else { LevelFilter::WARN };
         // The prefix of all our crates; the crates below them log every frame.
         let ours = Targets::new().with_target("sandpod", level);
         // It is the only subscriber of this process.
@@ -120,16 +132,63 @@ impl Output {
     }
 }
 
-/// Prints the library's warnings on stderr, unless a program in a sandbox controls the terminal.
-struct Warnings;
+/// Prints the library's events on stderr, one line each, unless a program in a sandbox controls the terminal.
+struct Lines;
 
-impl<S: Subscriber> Layer<S> for Warnings {
-    fn on_event(&self, event: &Event<'_>, _: layer::Context<'_, S>) {
-        let mut text = String::from("warning: ");
-        let formatted = DefaultFields::new().format_fields(Writer::new(&mut text), event);
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: layer::Context<'_, S>) {
+        let mut text = String::new();
+        let formatted = DefaultFields::new().format_fields(Writer::new(&mut text), attributes);
+        if let Some(span) = context.span(id).filter(|_| formatted.is_ok()) {
+            span.extensions_mut().insert(Step(step(&text)));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: layer::Context<'_, S>) {
+        let is_warning = *event.metadata().level() <= Level::WARN;
+        let mut fields = String::new();
+        let formatted = DefaultFields::new().format_fields(Writer::new(&mut fields), event);
+        let mut text = String::from(if is_warning { "warning: " } else { "" });
+        if !is_warning && let Some(span) = context.event_span(event) {
+            let extensions = span.extensions();
+            text.push_str(extensions.get::<Step>().map_or("", |step| &step.0));
+        }
+        let Some(words) = in_words(&fields) else { return };
+        text.push_str(&words);
         if formatted.is_ok() && !is_raw() {
             print_to_stderr(&escape(&text));
         }
+    }
+}
+
+/// Describes the end of an operation in words. Returns nothing for its beginning, and other events unchanged.
+fn in_words(fields: &str) -> Option<String> {
+    if fields.starts_with("begun ") {
+        return None;
+    }
+    let Some(ended) = fields.strip_prefix("ended took=") else { return Some(fields.to_owned()) };
+    Some(match ended.split_once(" error=") {
+        Some((took, error)) => format!("{} after {took}", error.trim_matches('"').replace('_', " ")),
+        None => format!("done in {ended}"),
+    })
+}
+
+/// The beginning of the lines of an operation.
+struct Step(String);
+
+/// Names an operation by the values of its fields: `execute in work: `.
+fn step(fields: &str) -> String {
+    let value = |name: &str| {
+        let fields = fields.split(' ');
+        fields
+            .filter_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+            .next()
+            .map(|value| value.trim_matches('"').to_owned())
+    };
+    match (value("name"), value("sandbox").filter(|id| !id.is_empty())) {
+        (Some(name), Some(id)) => format!("{name} in {id}: "),
+        (Some(name), None) => format!("{name}: "),
+        (None, _) => String::new(),
     }
 }
 
@@ -141,6 +200,22 @@ fn print(text: &str) -> Result<()> {
 /// Writes bytes to stdout unchanged.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
     write_all(io::stdout(), bytes).map_err(|cause| Failure::local("write to stdout", &cause))
+}
+
+/// Prints a failure on stderr, with the colours of clap's own errors where those have colours.
+pub(crate) fn print_failure(failure: &Failure) {
+    let text = failure.to_string();
+    let is_coloured = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
+    print_to_stderr(&if is_coloured { coloured(&text) } else { text });
+}
+
+/// Colours the words before the message and the next step. The text itself has no escapes.
+fn coloured(text: &str) -> String {
+    let text = text.replacen("error:", "\x1b[1m\x1b[31merror:\x1b[0m", 1);
+    match text.rsplit_once("\n  next:") {
+        Some((message, next)) => format!("{message}\n  \x1b[32mnext:\x1b[0m{next}"),
+        None => text,
+    }
 }
 
 /// Clears the progress line and writes a line to stderr. Write errors are ignored.
@@ -205,6 +280,24 @@ fn visible_json(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_is_coloured_before_its_message_and_its_next_step() {
+        let failure = Failure::usage("The error: is bad.", "Give another.");
+        let expected =
+            "\x1b[1m\x1b[31merror:\x1b[0m The error: is bad.\n  \x1b[32mnext:\x1b[0m Give another.";
+        assert_eq!(coloured(&failure.to_string()), expected);
+    }
+
+    #[test]
+    fn a_step_is_named_by_its_operation_and_sandbox() {
+        assert_eq!(step("name=\"execute\" sandbox=\"work\""), "execute in work: ");
+        assert_eq!(in_words("begun targets=[]"), None);
+        assert_eq!(in_words("ended took=15ms").as_deref(), Some("done in 15ms"));
+        assert_eq!(in_words("ended took=1ms error=\"not_found\"").as_deref(), Some("not found after 1ms"));
+        assert_eq!(in_words("a warning").as_deref(), Some("a warning"));
+        assert_eq!((step("name=\"list\" sandbox=\"\""), step("pod=1")), ("list: ".to_owned(), String::new()));
+    }
 
     #[test]
     fn columns_align_with_their_titles_for_wide_characters() {

@@ -10,6 +10,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::output::{Output, cell};
 use crate::terminal::columns;
+use crate::time::format_duration;
 
 /// The shortest time between two redraws.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -18,6 +19,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const WIDTH: usize = 30;
 /// A narrower bar is left out.
 const MIN_WIDTH: usize = 5;
+/// The columns that are kept for the label and the gap after it.
+const MIN_LABEL: usize = 10;
 
 /// A line is drawn.
 static IS_DRAWN: AtomicBool = AtomicBool::new(false);
@@ -87,17 +90,32 @@ fn line(label: &str, bytes: u64, total: Option<u64>, elapsed: Duration, columns:
     let per_second =
         bytes.saturating_mul(1000) / u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = format!("{}/s", format_size(per_second));
-    let label = shorten(label, columns / 2);
-    let line = match total.filter(|total| *total > 0) {
-        None => format!("{label}  {}  {rate}", format_size(bytes)),
-        Some(total) => {
-            let percent = bytes.min(total).saturating_mul(100) / total;
-            let numbers = format!("{percent:3} %  {} of {}  {rate}", format_size(bytes), format_size(total));
-            let room = columns.saturating_sub(label.width() + numbers.width() + "  [] ".len() + 1);
-            format!("{label}  {}{numbers}", bar(percent, room.min(WIDTH)))
-        }
+    let columns = columns.saturating_sub(1);
+    let Some(total) = total.filter(|total| *total > 0) else {
+        let numbers = format!("{}  {rate}", format_size(bytes));
+        return labelled(label, &numbers, columns);
     };
-    shorten(&line, columns.saturating_sub(1))
+    let percent = bytes.min(total).saturating_mul(100) / total;
+    let left = total.saturating_sub(bytes).checked_div(per_second).map(Duration::from_secs);
+    let left = left.map(|left| format!("  ETA {}", format_duration(left))).unwrap_or_default();
+    let sizes = format!("  {} of {}", format_size(bytes), format_size(total));
+    // The percentage is always shown, then what else fits.
+    let mut numbers = format!("{percent:3} %");
+    for more in [format!("  {rate}{left}"), sizes] {
+        if numbers.width() + more.width() + MIN_LABEL <= columns {
+            numbers.push_str(&more);
+        }
+    }
+    let room = columns.saturating_sub(label.width().min(columns / 2) + numbers.width() + "  [] ".len());
+    labelled(label, &format!("{}{numbers}", bar(percent, room.min(WIDTH))), columns)
+}
+
+/// Puts as much of the label before the numbers as fits.
+fn labelled(label: &str, numbers: &str, columns: usize) -> String {
+    let room = columns.saturating_sub(numbers.width() + 2).min(columns.max(2 * label.width()) / 2);
+    let label = shorten(label, room);
+    let line = if room < 2 { numbers.trim_start().to_owned() } else { format!("{label}  {numbers}") };
+    if line.width() <= columns { line } else { line.chars().take(columns).collect() }
 }
 
 fn bar(percent: u64, width: usize) -> String {
@@ -142,8 +160,9 @@ mod tests {
     fn the_bar_shows_the_progress() {
         let half = |columns| line("file", 512 << 10, Some(1 << 20), Duration::from_secs(1), columns);
         let bar = format!("[{}{}]", "#".repeat(15), ".".repeat(15));
-        assert_eq!(half(100), format!("file  {bar}  50 %  512.0 KiB of 1.0 MiB  512.0 KiB/s"));
-        assert_eq!(half(60), "file  [#####.....]  50 %  512.0 KiB of 1.0 MiB  512.0 KiB/s");
+        assert_eq!(half(100), format!("file  {bar}  50 %  512.0 KiB/s  ETA 1s  512.0 KiB of 1.0 MiB"));
+        assert_eq!(half(70), "file  [######......]  50 %  512.0 KiB/s  ETA 1s  512.0 KiB of 1.0 MiB");
+        assert_eq!(half(40), "file   50 %  512.0 KiB/s  ETA 1s");
         assert_eq!(line("tree", 10, None, Duration::from_secs(10), 80), "tree  10 B  1 B/s");
     }
 
@@ -153,6 +172,7 @@ mod tests {
             for columns in 1..120 {
                 let shown = line(label, 512 << 10, Some(1 << 20), Duration::from_secs(1), columns);
                 assert!(shown.width() < columns.max(2), "{columns}: {shown}");
+                assert!(shown.contains("50 %") || columns < 8, "{columns}: {shown}");
             }
         }
         let narrow = line("/a/long/path/to/something", 1, Some(2), Duration::from_secs(1), 40);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use sandpod::{
     AgentSandboxConfig, Config, Error, ErrorKind, GuestProgram, Layer, ListOptions, Mode, ProcessLayers,
     Provider, RawConfig, SandboxHandle, SandboxInfo, SandboxRequest,
@@ -13,11 +13,14 @@ use sandpod::{
 use sandpod_text::nearest;
 use serde_json::{Map, Value, json};
 
+use crate::creation::Creation;
 use crate::exit::{Failure, Result};
-use crate::time::parse_duration;
+use crate::time::parse_lifetime;
 
 /// The only argument of this program when it is the guest of a local sandbox.
 pub(crate) const GUEST: &str = "guest";
+/// The most ids that an ambiguous prefix lists.
+const MAX_CANDIDATES: usize = 5;
 /// The connection modes of the library.
 const CONNECTION_MODES: [&str; 5] = ["exec", "tunnel", "gateway", "direct", "in-cluster"];
 
@@ -66,11 +69,14 @@ pub(crate) struct Options {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<(String, String)>,
     /// Time after which a new sandbox is deleted, for example 1h30m
-    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_lifetime)]
     pub(crate) ttl: Option<Duration>,
     /// Time without a call after which a new sandbox is deleted
-    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_lifetime)]
     pub(crate) idle_ttl: Option<Duration>,
+    /// The options of a command that creates a sandbox.
+    #[arg(skip)]
+    pub(crate) creation: Creation,
 }
 
 // The labels after commands that create or list sandboxes. No doc comment: it would replace the help of the command.
@@ -83,7 +89,19 @@ pub(crate) struct Labels {
 
 /// Parses a mode; shells complete its values.
 fn modes() -> impl TypedValueParser<Value = Mode> {
-    PossibleValuesParser::new(Mode::ALL.iter().map(|mode| mode.as_str())).try_map(|name| name.parse::<Mode>())
+    let names = Mode::ALL.iter().map(|mode| match mode {
+        Mode::Raw => PossibleValue::new(mode.as_str()).alias("kubernetes").alias("k8s"),
+        mode => PossibleValue::new(mode.as_str()),
+    });
+    PossibleValuesParser::new(names).try_map(|name| parse_mode(&name))
+}
+
+/// Parses the name of a mode. Raw mode is that of plain Kubernetes.
+pub(crate) fn parse_mode(name: &str) -> Result<Mode, Error> {
+    match name {
+        "kubernetes" | "k8s" => Ok(Mode::Raw),
+        name => name.parse(),
+    }
 }
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
@@ -133,12 +151,14 @@ impl Target {
 
     /// Opens a provider that finds, uses and deletes sandboxes.
     pub(crate) async fn provider(&self, lifetime: Lifetime) -> Result<Provider> {
+        check_platform(self.mode, std::env::consts::OS)?;
         let mut config = Config::from_layers(self.mode, self.all_layers()?)?;
         if let Config::Local(config) = &mut config {
             // An installed guest starts faster than this program, which is also a guest.
             let own = || GuestProgram { path: "/proc/self/exe".into(), args: vec![GUEST.to_owned()] };
             config.program = Some(GuestProgram::installed()?.unwrap_or_else(own));
             config.ends_with_process = lifetime == Lifetime::Process;
+            config.mounts = self.options.creation.mounts.clone();
         }
         Ok(Provider::open(config).await?)
     }
@@ -182,6 +202,7 @@ impl Target {
                 .into_iter()
                 .filter_map(|(name, value)| Some((name.to_owned(), json!(value?.as_secs())))),
         );
+        self.options.creation.add_to(&mut given, self.mode, |name| self.configured(name).cloned())?;
         Ok(Layer::arguments(given)?)
     }
 
@@ -215,8 +236,13 @@ impl Target {
 
     /// The value of a numeric option in the variables, or else in the file.
     fn number(&self, name: &str) -> Option<u64> {
-        let value = |layer: &Layer| layer.options().get(name)?.as_u64();
-        value(&self.layers.variables).or_else(|| value(&self.layers.file))
+        self.configured(name)?.as_u64()
+    }
+
+    /// The value of an option in the variables, or else in the file.
+    fn configured(&self, name: &str) -> Option<&Value> {
+        let ProcessLayers { variables, file, .. } = &self.layers;
+        variables.options().get(name).or_else(|| file.options().get(name))
     }
 
     /// Connects to the sandbox `id` and prints its notices on stderr.
@@ -229,36 +255,43 @@ impl Target {
         Ok(handle)
     }
 
-    /// Connects to the sandbox `id` without printing its notices, for commands that use no files of it.
+    /// Connects to the sandbox `id`, or whose id begins with it, without printing its notices, for commands that use no
+    /// files of it.
     pub(crate) async fn reconnect(&self, provider: &Provider, id: &str) -> Result<SandboxHandle> {
         match provider.reconnect(id).await {
             // The error of a sandbox that exists, but has ended or lost its Pod, has its own next step.
             Err(error) if error.kind() == ErrorKind::NotFound && provider.info(id).await.is_err() => {
-                Err(self.not_found(provider, id, error.message()).await)
+                let id = self.completed(provider, id, error.message()).await?;
+                provider.reconnect(&id).await.map_err(|error| with_command_advice(&id, &error))
             }
             found => found.map_err(|error| with_command_advice(id, &error)),
         }
     }
 
-    /// Returns the details of the sandbox `id`.
+    /// Returns the details of the sandbox `id`, or whose id begins with it.
     pub(crate) async fn info(&self, provider: &Provider, id: &str) -> Result<SandboxInfo> {
         match provider.info(id).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Err(self.not_found(provider, id, error.message()).await)
+                let id = self.completed(provider, id, error.message()).await?;
+                Ok(provider.info(&id).await?)
             }
             found => Ok(found?),
         }
     }
 
-    async fn not_found(&self, provider: &Provider, id: &str, message: &str) -> Failure {
-        Failure::new(ErrorKind::NotFound, message, self.suggestion(provider, id).await)
+    /// Returns the id that begins with `id`, which is not itself an id.
+    async fn completed(&self, provider: &Provider, id: &str, message: &str) -> Result<String> {
+        let ids = ids(provider).await;
+        match complete(id, &ids, Prefixes::OfAll)? {
+            Some(found) => Ok(found.to_owned()),
+            None => Err(Failure::new(ErrorKind::NotFound, message, self.suggestion(provider, id).await)),
+        }
     }
 
     /// The next step for an unknown id: a similar id, if there is one.
     pub(crate) async fn suggestion(&self, provider: &Provider, id: &str) -> String {
-        let page = provider.list(ListOptions::default()).await.map(|page| page.sandboxes).unwrap_or_default();
-        let ids = page.iter().map(|info| info.id.as_str()).filter(|other| *other != id);
-        match nearest(id, ids) {
+        let ids = ids(provider).await;
+        match nearest(id, ids.iter().map(String::as_str).filter(|other| *other != id)) {
             Some(nearest) => format!("Did you mean '{nearest}'?"),
             None => format!(
                 "List the sandboxes in {} mode with `sandpod list`, or create one with `sandpod create`.",
@@ -266,6 +299,80 @@ impl Target {
             ),
         }
     }
+}
+
+/// Rejects local mode on other systems than Linux.
+fn check_platform(mode: Mode, os: &str) -> Result<()> {
+    if mode != Mode::Local || os == "linux" {
+        return Ok(());
+    }
+    let system = match os {
+        "macos" => "macOS",
+        "windows" => "Windows",
+        other => other,
+    };
+    Err(Failure::new(
+        ErrorKind::Unsupported,
+        format!(
+            "Local sandboxes need Linux; on {system} sandboxes run in a cluster, in raw or agent-sandbox mode."
+        ),
+        "Use --mode raw, or set SANDPOD_MODE or `mode` in the configuration file.",
+    ))
+}
+
+/// Which ids may be shortened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Prefixes {
+    /// All ids.
+    OfAll,
+    /// Generated ids. A chosen id that begins like a deleted one must not be deleted in its place.
+    OfGenerated,
+}
+
+/// Returns the only id that begins with `given`; a generated id also without its `sp-`.
+pub(crate) fn complete<'a>(given: &str, ids: &'a [String], prefixes: Prefixes) -> Result<Option<&'a str>> {
+    let fits = |id: &&'a str| match id.strip_prefix("sp-").filter(|digits| is_generated(digits)) {
+        Some(digits) => id.starts_with(given) || digits.starts_with(given),
+        // `job-1` does not mean `job-10`.
+        None => id.strip_prefix(given).is_some_and(|rest| {
+            let is_number = given.ends_with(|last: char| last.is_ascii_digit());
+            prefixes == Prefixes::OfAll
+                && !(is_number && rest.starts_with(|next: char| next.is_ascii_digit()))
+        }),
+    };
+    let found: Vec<&str> =
+        ids.iter().map(String::as_str).filter(fits).filter(|_| !given.is_empty()).collect();
+    match found[..] {
+        [] => Ok(None),
+        [id] => Ok(Some(id)),
+        _ => {
+            let shown: Vec<_> = found.iter().take(MAX_CANDIDATES).copied().collect();
+            let more = found.len().checked_sub(MAX_CANDIDATES + 1).map_or(String::new(), |_| " …".to_owned());
+            Err(Failure::usage(
+                format!("'{given}' is the beginning of {} ids: {}{more}.", found.len(), shown.join(", ")),
+                "Give more of the id.",
+            ))
+        }
+    }
+}
+
+fn is_generated(digits: &str) -> bool {
+    [8, 26].contains(&digits.len())
+        && digits.bytes().all(|digit| digit.is_ascii_lowercase() || (b'2'..=b'7').contains(&digit))
+}
+
+/// Returns the ids of all sandboxes, as far as they can be listed.
+pub(crate) async fn ids(provider: &Provider) -> Vec<String> {
+    let mut options = ListOptions::default();
+    let mut ids = Vec::new();
+    while let Ok(page) = provider.list(options.clone()).await {
+        ids.extend(page.sandboxes.iter().map(|info| info.id.to_string()));
+        options.cursor = page.cursor;
+        if options.cursor.is_none() {
+            break;
+        }
+    }
+    ids
 }
 
 /// Converts an error of the library, and adds the command or flag to its next step.
@@ -303,7 +410,12 @@ impl Options {
             ("--context", self.context.is_some()),
             ("--kubeconfig", self.kubeconfig.is_some()),
         ];
-        let raw_options = [("--image", self.image.is_some())];
+        let image = [("--image", self.image.is_some())];
+        let Creation { network, memory, cpu, mounts, .. } = &self.creation;
+        // In agent-sandbox mode the template decides.
+        let raw_options =
+            [("--network", network.is_some()), ("--memory", memory.is_some()), ("--cpu", cpu.is_some())];
+        let local_options = [("--mount", !mounts.is_empty())];
         let agent_sandbox_options = [
             ("--template", self.template.is_some()),
             ("--warm-pool", self.warm_pool.is_some()),
@@ -313,22 +425,21 @@ impl Options {
             ("--api-url", self.api_url.is_some()),
         ];
         let rejected: Vec<_> = match mode {
-            Mode::Local => [&cluster_options[..], &raw_options, &agent_sandbox_options].concat(),
-            Mode::Raw => agent_sandbox_options.to_vec(),
-            Mode::AgentSandbox => raw_options.to_vec(),
+            Mode::Local => [&cluster_options[..], &image, &agent_sandbox_options].concat(),
+            Mode::Raw => [&agent_sandbox_options[..], &local_options].concat(),
+            Mode::AgentSandbox => [&image[..], &raw_options, &local_options].concat(),
         };
         match rejected.into_iter().find(|(_, given)| *given) {
             None => Ok(()),
             Some((name, _)) => {
-                let fitting = if agent_sandbox_options.iter().any(|(option, _)| *option == name) {
-                    "agent-sandbox"
+                let next = if name == "--mount" {
+                    "Omit it, copy files with `sandpod cp`, or configure volumes in the Pod.".to_owned()
+                } else if agent_sandbox_options.iter().any(|(option, _)| *option == name) {
+                    "Omit it, or use --mode agent-sandbox.".to_owned()
                 } else {
-                    "raw"
+                    "Omit it, or use --mode raw.".to_owned()
                 };
-                Err(Failure::usage(
-                    format!("Option {name} does not apply to {mode} mode."),
-                    format!("Omit it, or use --mode {fitting}."),
-                ))
+                Err(Failure::usage(format!("Option {name} does not apply to {mode} mode."), next))
             }
         }
     }
@@ -357,6 +468,30 @@ mod tests {
         let message = rejected(&template, Mode::Raw);
         assert!(message.contains("--template") && message.contains("--mode agent-sandbox"), "{message}");
         template.check_mode(Mode::AgentSandbox).unwrap();
+    }
+
+    #[test]
+    fn other_systems_than_linux_are_told_which_modes_work() {
+        let message = check_platform(Mode::Local, "macos").unwrap_err().to_string();
+        assert!(message.contains("on macOS sandboxes run in a cluster"), "{message}");
+        check_platform(Mode::Raw, "macos").unwrap();
+        check_platform(Mode::Local, "linux").unwrap();
+    }
+
+    #[test]
+    fn the_beginning_of_an_id_is_enough_if_only_one_id_has_it() {
+        let ids = ["sp-abcd2345", "sp-abxy2345", "work", "job-10"].map(str::to_owned);
+        let found = |given| complete(given, &ids, Prefixes::OfAll).unwrap();
+        assert_eq!(found("sp-abc"), Some("sp-abcd2345"));
+        assert_eq!(found("abx"), Some("sp-abxy2345"));
+        assert_eq!(
+            (found("wo"), found("job"), found("job-1"), found("x"), found("")),
+            (Some("work"), Some("job-10"), None, None, None)
+        );
+        let ambiguous = complete("ab", &ids, Prefixes::OfAll).unwrap_err().to_string();
+        assert!(ambiguous.contains("beginning of 2 ids: sp-abcd2345, sp-abxy2345."), "{ambiguous}");
+        let deleted = |given| complete(given, &ids, Prefixes::OfGenerated).unwrap();
+        assert_eq!((deleted("wo"), deleted("sp-abc")), (None, Some("sp-abcd2345")));
     }
 
     #[test]

@@ -7,23 +7,59 @@ use jiff::Timestamp;
 /// Units, largest first.
 const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
 
-/// Parses a duration such as `90`, `90s`, `15m` or `1h30m`; a number without a unit is seconds.
+/// Nanoseconds per unit of a duration, longer names first.
+const PARSED_UNITS: [(&str, u128); 5] = [
+    ("ms", 1_000_000),
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+];
+
+/// Parses a duration such as `90`, `1.5s`, `500ms` or `1h30m`; a number without a unit is seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a duration such as 90s, 15m, 1h30m or 2d");
-    if let Ok(seconds) = text.parse() {
-        return Ok(Duration::from_secs(seconds));
-    }
-    let (mut rest, mut seconds) = (text, 0_u64);
+    let wrong = || format!("'{text}' is not a duration such as 90s, 500ms, 1.5s, 1h30m or 2d");
+    let (mut rest, mut nanos) = (text, 0_u128);
     while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
         let (number, after) = rest.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        let unit = UNITS.iter().find(|(unit, _)| after.starts_with(unit)).ok_or_else(wrong)?;
-        let part = number.checked_mul(unit.1).ok_or_else(wrong)?;
-        seconds = seconds.checked_add(part).ok_or_else(wrong)?;
-        rest = &after[unit.0.len()..];
+        let (unit, size) = match PARSED_UNITS.iter().find(|(unit, _)| after.starts_with(unit)) {
+            Some((unit, size)) => (*unit, *size),
+            None if after.is_empty() && rest.len() == text.len() => ("", 1_000_000_000),
+            None => return Err(wrong()),
+        };
+        let part = scaled(number, size).ok_or_else(wrong)?;
+        nanos = nanos.checked_add(part).ok_or_else(wrong)?;
+        rest = &after[unit.len()..];
     }
-    if text.is_empty() { Err(wrong()) } else { Ok(Duration::from_secs(seconds)) }
+    let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| wrong())?;
+    let below = u32::try_from(nanos % 1_000_000_000).unwrap_or_default();
+    if text.is_empty() { Err(wrong()) } else { Ok(Duration::new(seconds, below)) }
+}
+
+/// Multiplies a decimal number by a whole one.
+fn scaled(number: &str, by: u128) -> Option<u128> {
+    let (whole, fraction) =
+        number.split_once('.').map_or((number, None), |(whole, below)| (whole, Some(below)));
+    let whole = whole.parse::<u128>().ok()?.checked_mul(by)?;
+    let Some(fraction) = fraction else { return Some(whole) };
+    let places = u32::try_from(fraction.len()).ok().filter(|places| (1..=9).contains(places))?;
+    whole.checked_add(fraction.parse::<u128>().ok()?.checked_mul(by)? / 10_u128.pow(places))
+}
+
+/// Parses the time to live of a sandbox, which is kept in seconds.
+pub(crate) fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    if duration.subsec_nanos() == 0 {
+        Ok(duration)
+    } else {
+        Err(format!("'{text}' has a fraction of a second"))
+    }
+}
+
+/// Formats a duration in seconds: `90s`, `1.5s`.
+pub(crate) fn format_seconds(duration: Duration) -> String {
+    format!("{}s", duration.as_secs_f64())
 }
 
 /// Formats a duration in its two largest units: `2d3h`, `5m12s`.
@@ -71,7 +107,28 @@ mod tests {
         for (text, seconds) in [("90", 90), ("90s", 90), ("15m", 900), ("1h30m", 5400), ("2d", 172_800)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for wrong in ["", "h", "5x", "1h30", "-1", "99999999999999999999d", "184467440737095516d"] {
+        for (text, millis) in
+            [("1.5s", 1500), ("500ms", 500), ("1m0.25s", 60_250), ("0.5", 500), ("1.5h", 5_400_000)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        assert!(parse_lifetime("1.5s").unwrap_err().contains("fraction"));
+        assert_eq!(
+            ["90", "1.5", "0.5"].map(|text| format_seconds(parse_duration(text).unwrap())),
+            ["90s", "1.5s", "0.5s"]
+        );
+        for wrong in [
+            "",
+            "h",
+            "5x",
+            "1h30",
+            "-1",
+            ".5s",
+            "1.s",
+            "1.2.3s",
+            "99999999999999999999d",
+            "999999999999999999999999999999999999999d",
+        ] {
             let error = parse_duration(wrong).unwrap_err();
             assert!(error.contains("1h30m"), "{error}");
         }

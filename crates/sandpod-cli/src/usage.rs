@@ -11,22 +11,27 @@ use crate::output::print_to_stderr;
 
 /// Tips for unknown arguments, by command.
 const TIPS: [(&str, &str); 3] = [
-    ("run", "put '--' before a program with arguments, or quote the whole line: sandpod run 'ls -l'"),
-    ("exec", "put '--' before the program, or give a quoted line after -c: sandpod exec ID -- ls -l"),
+    ("run", "options of the command follow its first word: sandpod run ls -l"),
+    ("exec", "options of the command follow its first word: sandpod exec ID ls -l"),
     ("kill", "name the signal with --signal: sandpod kill ID PROCESS --signal 9"),
 ];
-/// The options of `docker exec` and `kubectl exec` that request a terminal.
-const TERMINAL: [&str; 2] = ["-i", "-t"];
-const TERMINAL_TIP: &str = "open a terminal in a sandbox with the command shell: sandpod shell ID -- bash";
 /// Names of other tools' commands, with the command that does the same here.
-const FOREIGN_COMMANDS: [(&str, &str); 4] =
-    [("connect", "shell"), ("ssh", "shell"), ("start", "create"), ("stop", "delete")];
+const FOREIGN_COMMANDS: [(&str, &str); 7] = [
+    ("connect", "shell"),
+    ("ssh", "shell"),
+    ("start", "create"),
+    ("inspect", "info"),
+    ("describe", "info"),
+    ("get", "list"),
+    ("top", "stats"),
+];
 
 /// Prints the error and returns its exit code. Clap reports `--help` and `--version` as errors, too.
 pub(crate) fn report(mut error: clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::InvalidSubcommand => suggest_command(&mut error),
         ErrorKind::UnknownArgument => suggest_argument(&mut error),
+        ErrorKind::MissingRequiredArgument => suggest_command_for_sandboxes(&mut error),
         _ => {}
     }
     if arguments().any(|word| word.contains(char::is_control)) {
@@ -35,6 +40,24 @@ pub(crate) fn report(mut error: clap::Error) -> ExitCode {
         let _ = error.print(); // The reader may have closed the pipe.
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Commands on sandboxes, for habits from docker, kubectl and the shell: the command as typed without its paths or id.
+const SANDBOX_COMMANDS: [(&str, &str); 4] = [
+    ("ls", "to list sandboxes, use: sandpod list"),
+    ("ps", "to list sandboxes, use: sandpod list"),
+    ("rm", "to delete a sandbox, use: sandpod delete ID"),
+    ("info", "to list sandboxes, use: sandpod list"),
+];
+const STOP_TIP: &str = "sandboxes run until they are deleted: sandpod delete ID deletes one, sandpod kill ID PROCESS ends a \
+    command in it, and sandpod suspend ID keeps the volumes (agent-sandbox mode)";
+
+/// Adds the command on sandboxes that was probably meant by a command on files or processes without an id.
+fn suggest_command_for_sandboxes(error: &mut clap::Error) {
+    let typed = |word: String| SANDBOX_COMMANDS.iter().find(|(command, _)| *command == word);
+    if let Some((_, tip)) = arguments().find_map(typed) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*tip).into()]));
+    }
 }
 
 /// Replaces clap's suggestion of a command, which often ranks another command first.
@@ -46,6 +69,10 @@ fn suggest_command(error: &mut clap::Error) {
         return;
     }
     error.remove(ContextKind::SuggestedSubcommand);
+    if given == "stop" {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![STOP_TIP.into()]));
+        return;
+    }
     if let Some(command) = command(&given, line.get_subcommands().map(clap::Command::get_name)) {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::String(command.to_owned()));
     }
@@ -61,7 +88,7 @@ fn suggest_argument(error: &mut clap::Error) {
     if text(error, ContextKind::SuggestedArg).is_some_and(|arg| nearest(&given, [arg.as_str()]).is_none()) {
         error.remove(ContextKind::SuggestedArg);
     }
-    if let Some(tip) = tip(&given, arguments().take_while(|word| word != "--")) {
+    if let Some(tip) = tip(arguments().take_while(|word| word != "--")) {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
 }
@@ -78,11 +105,8 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-fn tip(given: &str, mut arguments: impl Iterator<Item = String>) -> Option<&'static str> {
-    let with_tip = |word: String| TIPS.iter().find(|(command, _)| *command == word);
-    let (command, tip) = arguments.find_map(with_tip)?;
-    let wants_terminal = TERMINAL.contains(&given) && *command != "kill";
-    Some(if wants_terminal { TERMINAL_TIP } else { tip })
+fn tip(mut arguments: impl Iterator<Item = String>) -> Option<&'static str> {
+    arguments.find_map(|word| Some(TIPS.iter().find(|(command, _)| *command == word)?.1))
 }
 
 #[cfg(test)]
@@ -90,26 +114,20 @@ mod tests {
     use super::*;
 
     fn tip_for(line: &str) -> Option<&'static str> {
-        tip("-x", line.split(' ').map(str::to_owned))
+        tip(line.split(' ').map(str::to_owned))
     }
 
     #[test]
     fn the_tip_is_that_of_the_first_command_with_a_tip() {
-        assert!(tip_for("--mode local run ls -l").is_some_and(|tip| tip.contains("sandpod run 'ls -l'")));
+        assert!(tip_for("--mode local run ls -l").is_some_and(|tip| tip.contains("sandpod run ls -l")));
         assert!(tip_for("kill demo -9 p1").is_some_and(|tip| tip.contains("--signal 9")));
         assert_eq!(tip_for("list -z"), None);
     }
 
     #[test]
-    fn terminal_options_of_docker_exec_suggest_the_shell_command() {
-        assert_eq!(tip("-i", ["exec".to_owned()].into_iter()), Some(TERMINAL_TIP));
-        assert_eq!(tip("-i", ["grep".to_owned()].into_iter()), None);
-    }
-
-    #[test]
     fn commands_of_other_tools_are_mapped_to_ours() {
         let commands = || ["run", "delete", "resume"].into_iter();
-        assert_eq!(command("stop", commands()), Some("delete"));
+        assert_eq!(command("ssh", commands()), Some("shell"));
         assert_eq!(command("rnu", commands()), Some("run"));
         assert_eq!(command("frobnicate", commands()), None);
     }

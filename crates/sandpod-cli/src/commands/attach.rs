@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Context;
+use crate::complete::{processes, sandboxes};
 use crate::exit::{Failure, Result};
 use crate::follow::{Sink, follow, send_input};
-use crate::interactive::{Detaching, Ended, interact};
+use crate::interactive::{Ended, interact};
 use crate::interrupt::Interrupts;
 use crate::processes::find;
 use crate::terminal::{can_read_stdin, is_interactive};
@@ -24,8 +25,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Name or process number of the command, as in sandpod ps [default: the last started command]
+    #[arg(add = processes())]
     process: Option<String>,
     /// Also print earlier output, as far as it is kept
     #[arg(long)]
@@ -42,7 +45,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     let process = &found.process;
     let offset = if arguments.from_start || found.exit.is_some() { 0 } else { found.output_end };
     let ended = if found.terminal && found.exit.is_none() && is_interactive() {
-        interact(process, offset, Detaching::Allowed, &mut interrupts, &context.output).await
+        interact(process, offset, &mut Sink::Terminal(Vec::new()), &mut interrupts, &context.output).await
     } else {
         let input = can_read_stdin().then(|| send_input(process.clone(), context.output.clone()));
         let mut sink = Sink::streams();

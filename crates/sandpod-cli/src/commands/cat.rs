@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWrite;
 
 use super::Context;
+use crate::complete::{remote_paths, sandboxes};
 use crate::exit::{Failure, Result};
 use crate::files::absolute;
 use crate::output::write_all;
@@ -29,9 +30,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Paths of the files
-    #[arg(required = true)]
+    #[arg(required = true, add = remote_paths())]
     paths: Vec<String>,
 }
 

@@ -2,9 +2,10 @@
 
 use clap::Args;
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 
 use super::Context;
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 use crate::output::print_bytes;
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,17 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
     context.refuse_json("it prints a script")?;
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut crate::command_line(), "sandpod", &mut script);
+    let shells = Shells::builtins();
+    let name = arguments.shell.to_string();
+    let shell = shells.completer(&name);
+    let shell = shell.ok_or_else(|| {
+        Failure::usage(
+            format!("There is no completion for {name}."),
+            "Use bash, zsh, fish, elvish or powershell.",
+        )
+    })?;
+    // The script runs `sandpod` for each completion, so that it knows sandboxes, paths and commands.
+    let written = shell.write_registration("COMPLETE", "sandpod", "sandpod", "sandpod", &mut script);
+    written.map_err(|cause| Failure::local("write the script", &cause))?;
     print_bytes(&script)
 }

@@ -8,8 +8,10 @@ use clap::Args;
 use sandpod::{FileInfo, FileKind, Sandbox, SandboxId, TreeLimits, TreeSummary};
 use serde_json::json;
 use tokio::fs::{self, File};
+use tokio::io::AsyncRead;
 
 use super::Context;
+use crate::complete::copy_paths;
 use crate::exit::{Failure, Result};
 use crate::files::{absolute, join, missing_directory, name};
 use crate::interrupt::Interrupts;
@@ -20,26 +22,33 @@ use crate::tracked_file::TrackedFile;
 
 /// The mode bits that are copied: neither setuid nor setgid.
 const MODE: u32 = 0o777;
+/// The name of stdin and stdout.
+const STDIO: &str = "-";
 
 const EXAMPLES: &str = "\
 Directories are copied recursively with their modes, times and links; links are not followed. If the destination is an \
-existing directory, the source is copied into it; use DIRECTORY/. to copy only its content. A failed copy leaves no \
-incomplete file.
+existing directory, the sources are copied into it; use DIRECTORY/. to copy only its content. A failed copy leaves no \
+incomplete file. A dash stands for stdin or stdout.
 
 Examples:
   sandpod cp script.py ID:/workspace
+  sandpod cp one.txt two.txt ID:
   sandpod cp ./project ID:/workspace/project
-  sandpod cp ID:/workspace/out/. ./results";
+  sandpod cp ID:/workspace/out/. ./results
+  curl -s URL | sandpod cp - ID:page.html
+  sandpod cp ID:log.txt - | tail";
 
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    override_usage = "sandpod cp [OPTIONS] SOURCE... ID:PATH\n       sandpod cp [OPTIONS] ID:SOURCE... PATH",
+    after_help = EXAMPLES
+)]
 pub(crate) struct Arguments {
-    /// Source: a local path, or ID:PATH
-    from: String,
-    /// Destination: a local path, or ID:PATH; exactly one of the two is in a sandbox
-    to: String,
-    /// Accepted and ignored: directories are always copied recursively
-    #[arg(long, short, hide = true)]
+    /// Sources, then the destination: local paths and paths in a sandbox as ID:PATH; either side is in a sandbox
+    #[arg(required = true, num_args = 2.., value_name = "PATH", add = copy_paths())]
+    paths: Vec<String>,
+    /// Accepted and ignored: directories are always copied recursively, with modes and times
+    #[arg(long, short, short_alias = 'a', hide = true)]
     recursive: bool,
 }
 
@@ -68,40 +77,107 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
 }
 
 async fn copy(arguments: &Arguments, context: &Context) -> Result<TreeSummary> {
-    if [&arguments.from, &arguments.to].iter().any(|path| *path == "-") {
-        return Err(Failure::usage(
-            "`sandpod cp` cannot copy stdin or stdout ('-').",
-            "Write stdin with `sandpod write`, print a file with `sandpod cat`, or use ./- for a file of that name.",
-        ));
-    }
+    let Some((to, sources)) = arguments.paths.split_last() else { return Ok(TreeSummary::default()) };
     let target = context.target()?;
-    match (Location::of(&arguments.from), Location::of(&arguments.to)) {
-        (Location::Local(from), Location::Sandbox { id, path }) => {
-            upload(&target, from, id, path, &context.output).await
+    let mut copier =
+        Copier { target, output: &context.output, sandbox: None, has_several: sources.len() > 1 };
+    let mut all = TreeSummary::default();
+    for from in sources {
+        let copied = match (Location::of(from), Location::of(to)) {
+            (Location::Local(from), Location::Sandbox { id, path }) => copier.upload(from, id, path).await?,
+            (Location::Sandbox { id, path }, Location::Local(to)) => copier.download(id, path, to).await?,
+            _ => {
+                return Err(Failure::usage(
+                    "Either the sources or the destination must be in a sandbox.",
+                    "Write ID:PATH for a path in a sandbox. To move a file within a sandbox, use `sandpod mv`.",
+                ));
+            }
+        };
+        add(&mut all, &copied);
+    }
+    Ok(all)
+}
+
+fn add(all: &mut TreeSummary, more: &TreeSummary) {
+    all.files += more.files;
+    all.directories += more.directories;
+    all.links += more.links;
+    all.bytes += more.bytes;
+    all.skipped += more.skipped;
+    all.links_left_out += more.links_left_out;
+}
+
+/// Copies several sources over one connection.
+struct Copier<'a> {
+    target: Target,
+    output: &'a Output,
+    /// The sandbox of the last source, with its id as typed.
+    sandbox: Option<(String, Sandbox)>,
+    /// Several sources need a directory as their destination.
+    has_several: bool,
+}
+
+impl Copier<'_> {
+    async fn sandbox(&mut self, id: &str) -> Result<Sandbox> {
+        if let Some((known, sandbox)) = &self.sandbox
+            && known == id
+        {
+            return Ok(sandbox.clone());
         }
-        (Location::Sandbox { id, path }, Location::Local(to)) => {
-            download(&target, id, path, to, &context.output).await
+        let sandbox = self.target.sandbox(id).await?.sandbox;
+        self.sandbox = Some((id.to_owned(), sandbox.clone()));
+        Ok(sandbox)
+    }
+
+    async fn upload(&mut self, from: &Path, id: &str, to: &str) -> Result<TreeSummary> {
+        let into_dir = to.ends_with('/') || self.has_several;
+        let to = absolute(&self.target, to)?;
+        let sandbox = self.sandbox(id).await?;
+        upload(&sandbox, from, to, into_dir, self.output).await
+    }
+
+    async fn download(&mut self, id: &str, from: &str, to: &Path) -> Result<TreeSummary> {
+        if self.has_several && !to.is_dir() {
+            return Err(missing_directory(&to.to_string_lossy()));
         }
-        _ => Err(Failure::usage(
-            "Exactly one of the two paths must be in a sandbox.",
-            "Write ID:PATH for a path in a sandbox. To move a file within a sandbox, use `sandpod mv`.",
-        )),
+        let from = absolute(&self.target, from)?;
+        let sandbox = self.sandbox(id).await?;
+        let to = if to == Path::new(STDIO) { Path::new("/dev/stdout") } else { to };
+        download(&sandbox, &from, to, self.output).await
     }
 }
 
-async fn upload(target: &Target, from: &Path, id: &str, to: &str, output: &Output) -> Result<TreeSummary> {
+/// Copies a file, or the content of a directory, into the working directory.
+pub(super) async fn copy_in(target: &Target, sandbox: &Sandbox, from: &Path, output: &Output) -> Result<()> {
+    let from = if from.is_dir() { from.join(".") } else { from.to_owned() };
+    upload(sandbox, &from, absolute(target, "")?, true, output).await.map(drop)
+}
+
+async fn upload(
+    sandbox: &Sandbox,
+    from: &Path,
+    to: String,
+    into_dir: bool,
+    output: &Output,
+) -> Result<TreeSummary> {
     let unreadable = |cause: io::Error| Failure::local(&format!("read {}", from.display()), &cause);
-    let metadata = fs::metadata(from).await.map_err(unreadable)?;
-    let into_dir = to.ends_with('/');
-    let to = absolute(target, to)?;
-    let sandbox = target.sandbox(id).await?.sandbox;
     let is_dir = into_dir || sandbox.stat(&to, true).await.is_ok_and(|info| info.kind == FileKind::Directory);
+    if from == Path::new(STDIO) {
+        return upload_stream(sandbox, tokio::io::stdin(), "stdin", (&to, is_dir), output).await;
+    }
+    let metadata = fs::metadata(from).await.map_err(unreadable)?;
+    if !metadata.is_dir() && !metadata.is_file() {
+        let shown = from.display().to_string();
+        let pipe = File::open(from).await.map_err(unreadable)?;
+        return upload_stream(sandbox, pipe, &shown, (&to, is_dir), output).await;
+    }
     let to = match own_name(from)?.filter(|_| is_dir) {
         Some(name) => join(&to, &name),
         None => to,
     };
     if metadata.is_dir() {
-        let mut progress = Progress::new(output, &to, None);
+        let total = if output.shows_progress() { tree_size(from.to_owned()).await } else { None };
+        let mut progress = Progress::new(output, &to, total);
         return Ok(sandbox.upload_tree(from, &to, |done| progress.update(done.bytes)).await?);
     }
     let progress = Progress::new(output, &to, Some(metadata.len()));
@@ -110,27 +186,73 @@ async fn upload(target: &Target, from: &Path, id: &str, to: &str, output: &Outpu
     Ok(one_file(metadata.len()))
 }
 
-async fn download(target: &Target, id: &str, from: &str, to: &Path, output: &Output) -> Result<TreeSummary> {
-    let from = absolute(target, from)?;
-    let sandbox = target.sandbox(id).await?.sandbox;
-    let info = sandbox.stat(&from, true).await?;
+/// Uploads a stream, such as a pipe. It is spooled first: an incomplete input must not be written, and a retry after a lost
+/// stream reads it again.
+async fn upload_stream(
+    sandbox: &Sandbox,
+    mut stream: impl AsyncRead + Unpin,
+    shown: &str,
+    (to, is_dir): (&str, bool),
+    output: &Output,
+) -> Result<TreeSummary> {
+    if is_dir {
+        return Err(Failure::usage(
+            format!("The destination of {shown} is the directory {to}."),
+            "Name the file to write: a stream has no name of its own.",
+        ));
+    }
+    let unread = |cause| Failure::local(&format!("read {shown}"), &cause);
+    let mut spool = File::from_std(tempfile::tempfile().map_err(unread)?);
+    let bytes = tokio::io::copy(&mut stream, &mut spool).await.map_err(unread)?;
+    let file = TrackedFile::new(spool, Progress::new(output, to, Some(bytes)));
+    sandbox.upload_with_mode(to, None, file).await?;
+    Ok(one_file(bytes))
+}
+
+/// The bytes of all files of a local directory, as far as it can be read.
+async fn tree_size(dir: PathBuf) -> Option<u64> {
+    let work = move || {
+        let (mut dirs, mut bytes) = (vec![dir], 0_u64);
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+                let Ok(metadata) = entry.metadata() else { continue };
+                if metadata.is_dir() {
+                    dirs.push(entry.path());
+                } else if metadata.is_file() {
+                    bytes += metadata.len();
+                }
+            }
+        }
+        bytes
+    };
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+async fn download(sandbox: &Sandbox, from: &str, to: &Path, output: &Output) -> Result<TreeSummary> {
+    let info = sandbox.stat(from, true).await?;
+    if ![FileKind::File, FileKind::Directory].contains(&info.kind) {
+        return Err(Failure::usage(
+            format!("{from} is neither a file nor a directory."),
+            "Read a pipe or device with a command: `sandpod exec ID cat PATH`.",
+        ));
+    }
     // The name is from the argument, not from the untrusted answer of the sandbox.
-    let to = match name(&from).filter(|_| !from.ends_with("/.") && to.is_dir()) {
+    let to = match name(from).filter(|_| !from.ends_with("/.") && to.is_dir()) {
         Some(name) => to.join(name),
         None => to.to_owned(),
     };
     if info.kind == FileKind::Directory {
         let unwritable = |cause: io::Error| Failure::local(&format!("create {}", to.display()), &cause);
         fs::create_dir_all(&to).await.map_err(unwritable)?;
-        let mut progress = Progress::new(output, &from, None);
+        let mut progress = Progress::new(output, from, None);
         let limits = TreeLimits::default();
-        return Ok(sandbox.download_tree(&from, &to, limits, |done| progress.update(done.bytes)).await?);
+        return Ok(sandbox.download_tree(from, &to, limits, |done| progress.update(done.bytes)).await?);
     }
     if to.as_os_str().as_encoded_bytes().ends_with(b"/") {
         return Err(missing_directory(&to.to_string_lossy()));
     }
-    let progress = Progress::new(output, &from, Some(info.size));
-    Ok(one_file(download_file(&sandbox, &from, &info, &to, progress).await?))
+    let progress = Progress::new(output, from, Some(info.size));
+    Ok(one_file(download_file(sandbox, from, &info, &to, progress).await?))
 }
 
 /// Downloads into a temporary file beside `to`, and renames it when it is complete.

@@ -4,9 +4,11 @@ use clap::Args;
 use sandpod::SandboxRequest;
 
 use super::{Context, info};
+use crate::creation::Creation;
 use crate::exit::Result;
 use crate::interrupt::{Interrupts, create};
 use crate::target::{Labels, Lifetime};
+use crate::variables::Variables;
 
 const EXAMPLES: &str = "\
 The sandbox is kept until it is deleted or expires. If a sandbox with the id exists, it is returned unchanged.
@@ -14,24 +16,33 @@ The sandbox is kept until it is deleted or expires. If a sandbox with the id exi
 Examples:
   sandpod create
   sandpod create --id work --label team=search --ttl 8h
+  sandpod create --id web --network=open --memory 2g --env TOKEN
   ID=$(sandpod create --quiet --mode raw --namespace agents --idle-ttl 15m)";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Id of the sandbox [default: random]
-    #[arg(long)]
+    #[arg(long, visible_alias = "name")]
     id: Option<String>,
     #[command(flatten)]
+    variables: Variables,
+    #[command(flatten)]
     labels: Labels,
+    #[command(flatten)]
+    creation: Creation,
 }
 
 /// Creates a sandbox and prints its details.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
-    let target = context.target()?;
+    let target = context.creating_target(arguments.creation)?;
     let mut interrupts = Interrupts::listen()?;
     let provider = target.creating_provider(Lifetime::Persistent).await?;
-    let request = SandboxRequest { id: arguments.id, ..target.request(&arguments.labels) };
+    let request = SandboxRequest {
+        id: arguments.id,
+        env: arguments.variables.all(),
+        ..target.request(&arguments.labels)
+    };
     let handle = create(&provider, request, &mut interrupts, &context.output).await?;
     let created = provider.info(handle.id.as_str()).await;
     let created =

@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Context, info};
+use crate::complete::sandboxes;
 use crate::exit::Result;
 use crate::target::{Lifetime, with_command_advice};
-use crate::time::parse_duration;
+use crate::time::parse_lifetime;
 
 const EXAMPLES: &str = "\
 The new lifetime starts now and replaces the previous one.
@@ -20,9 +21,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Time from now after which the sandbox is deleted
-    #[arg(value_parser = parse_duration)]
+    #[arg(value_parser = parse_lifetime)]
     duration: Duration,
 }
 
@@ -30,11 +32,9 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let provider = target.provider(Lifetime::Persistent).await?;
-    target.info(&provider, &arguments.id).await?;
-    provider
-        .extend(&arguments.id, arguments.duration)
-        .await
-        .map_err(|error| with_command_advice(&arguments.id, &error))?;
-    let info = target.info(&provider, &arguments.id).await?;
+    let id = target.info(&provider, &arguments.id).await?.id;
+    let extended = provider.extend(id.as_str(), arguments.duration).await;
+    extended.map_err(|error| with_command_advice(id.as_str(), &error))?;
+    let info = target.info(&provider, id.as_str()).await?;
     info::print(&info, &target, &context.output)
 }

@@ -7,6 +7,7 @@ use sandpod::GrepOptions;
 use serde_json::json;
 
 use super::Context;
+use crate::complete::sandboxes;
 use crate::exit::Result;
 use crate::files::absolute;
 use crate::output::cell;
@@ -22,6 +23,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Text to search for
     text: String,

@@ -7,6 +7,7 @@ use sandpod::SandboxInfo;
 use serde_json::{Value, json};
 
 use super::Context;
+use crate::complete::sandboxes;
 use crate::exit::Result;
 use crate::output::Output;
 use crate::target::{Lifetime, Target};
@@ -21,6 +22,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
 }
 
@@ -55,7 +57,29 @@ pub(super) fn value(info: &SandboxInfo, target: &Target) -> Value {
         "labels": info.labels,
         "annotations": info.annotations,
         "durable_dirs": info.durable_dirs,
+        "network": info.network,
+        "limits": info.limits,
+        "policy_sha256": info.policy_sha256,
+        "guest_delivery": info.guest_delivery.map(|delivery| delivery.as_str()),
+        "state_dir": info.state_dir,
     })
+}
+
+/// Explains a network in words.
+fn describe_network(network: &str) -> &str {
+    match network {
+        "host" => "open (that of this machine)",
+        network => network,
+    }
+}
+
+/// The beginning of the policy's hash, as with commits.
+pub(super) fn format_policy(info: &SandboxInfo) -> String {
+    let hash = info.policy_sha256.as_ref();
+    hash.map_or_else(
+        || "none".to_owned(),
+        |hash| format!("sha256:{}", hash.chars().take(12).collect::<String>()),
+    )
 }
 
 fn lines(info: &SandboxInfo, target: &Target) -> String {
@@ -75,6 +99,20 @@ fn lines(info: &SandboxInfo, target: &Target) -> String {
         line("last used", &used);
     }
     line("ends", &format_remaining(info.expires_at));
+    if let Some(network) = &info.network {
+        line("network", describe_network(network));
+    }
+    line("policy", &format_policy(info));
+    for (resource, limit) in info.limits.iter().filter(|(_, limit)| *limit != "none") {
+        line(resource, limit);
+    }
+    if let Some(delivery) = &info.guest_delivery {
+        let reason = info.guest_delivery_reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+        line("guest", &format!("{}{reason}", delivery.as_str()));
+    }
+    if let Some(dir) = &info.state_dir {
+        line("state", &dir.display().to_string());
+    }
     for dir in &info.durable_dirs {
         line("survives", dir);
     }

@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
+use crate::complete::{processes, sandboxes};
 use crate::exit::Result;
 use crate::processes::find;
 
@@ -30,8 +31,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Name or process number of the command, as in sandpod ps
+    #[arg(add = processes())]
     process: String,
     /// Name or number of the signal
     #[arg(long, short, default_value = "TERM", value_parser = parse_signal)]

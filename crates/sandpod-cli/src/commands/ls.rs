@@ -4,6 +4,7 @@ use clap::Args;
 use sandpod::{FileInfo, FileKind};
 
 use super::Context;
+use crate::complete::{remote_paths, sandboxes};
 use crate::exit::Result;
 use crate::files::{absolute, format_mode, modified, name, value};
 use crate::time::timestamp;
@@ -18,9 +19,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Directory or file [default: the working directory of commands]
-    #[arg(default_value = "", hide_default_value = true)]
+    #[arg(default_value = "", hide_default_value = true, add = remote_paths())]
     path: String,
 }
 

@@ -5,6 +5,7 @@ use sandpod::{FileKind, Sandbox};
 use serde_json::json;
 
 use super::Context;
+use crate::complete::sandboxes;
 use crate::exit::Result;
 use crate::files::{absolute, join, missing_directory, name};
 
@@ -20,6 +21,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Source path
     from: String,

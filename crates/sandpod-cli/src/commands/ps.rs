@@ -5,6 +5,7 @@ use sandpod::ProcessInfo;
 use serde_json::{Value, json};
 
 use super::Context;
+use crate::complete::sandboxes;
 use crate::exit::Result;
 use crate::progress::format_size;
 use crate::time::{format_age, timestamp};
@@ -14,12 +15,14 @@ Only the most recent of the ended commands are listed.
 
 Examples:
   sandpod ps ID
+  sandpod ps ID --quiet              print the names of running commands only
   sandpod ps ID --output json";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
 }
 
@@ -29,6 +32,11 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let processes = handle.sandbox.processes().await?;
     if context.output.is_json() {
         return context.output.json(&processes.iter().map(value).collect::<Vec<_>>());
+    }
+    if context.output.is_quiet() {
+        let running = processes.iter().filter(|info| info.exit.is_none());
+        let names: Vec<_> = running.map(|info| info.process.name()).collect();
+        return context.output.text(&names.join("\n"));
     }
     let rows: Vec<_> = processes.iter().map(row).collect();
     context.output.table(&["PROCESS", "PID", "AGE", "STATE", "OUTPUT", "COMMAND"], &rows)

@@ -5,6 +5,7 @@ use sandpod::{CallError, ErrorCode, FileKind, Sandbox};
 use serde_json::json;
 
 use super::Context;
+use crate::complete::{remote_paths, sandboxes};
 use crate::exit::{Failure, Result};
 use crate::files::absolute;
 
@@ -18,9 +19,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Paths of files, links or directories
-    #[arg(required = true)]
+    #[arg(required = true, add = remote_paths())]
     paths: Vec<String>,
     /// Remove directories with their content
     #[arg(long, short)]

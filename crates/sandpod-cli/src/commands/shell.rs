@@ -1,30 +1,27 @@
 //! `sandpod shell`: opens a shell in a sandbox.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
-use sandpod::{Command, ExecuteOptions, Sandbox, StartOptions};
+use sandpod::{Command, SandboxHandle};
 
 use super::Context;
-use super::exec::Finished;
+use super::exec::{CommandOptions, Finished, Keeping, Running};
 use super::run::in_new_sandbox;
+use crate::complete::sandboxes;
+use crate::creation::Creation;
 use crate::exit::{Failure, Result};
-use crate::follow::Sink;
-use crate::interactive::{Detaching, Ended, interact};
 use crate::interrupt::Interrupts;
 use crate::output::Output;
 use crate::target::Labels;
-use crate::terminal::{is_interactive, size};
+use crate::terminal::is_interactive;
 
 /// Runs bash, or sh where the image has no bash.
 const SHELL: &str = "if command -v bash > /dev/null; then exec bash -i; else exec sh -i; fi";
-/// The terminal type where TERM is not set.
-const TERM: &str = "xterm";
-/// The signal that a closed terminal sends to its programs.
-const SIGHUP: i32 = 1;
 
 const EXAMPLES: &str = "\
-Without ID, the shell runs in a new sandbox, which is deleted when the shell exits.
+Without ID, the shell runs in a new sandbox, which is deleted when the shell exits. Ctrl-] detaches from the shell.
 
 Examples:
   sandpod shell
@@ -38,9 +35,12 @@ Examples:
 )]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: Option<String>,
     #[command(flatten)]
     labels: Labels,
+    #[command(flatten)]
+    creation: Creation,
     /// Program and arguments to run instead of a shell
     #[arg(last = true)]
     argv: Vec<String>,
@@ -55,44 +55,46 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
             "In scripts, use `sandpod exec ID -c 'LINE'`.",
         ));
     }
+    arguments.id.as_ref().map_or(Ok(()), |_| arguments.creation.check_unused())?;
     let command = match arguments.argv {
         argv if argv.is_empty() => Command::from(SHELL),
         argv => Command::Argv(argv),
     };
-    let (target, output) = (context.target()?, &context.output);
+    let (target, output) = (context.creating_target(arguments.creation)?, &context.output);
     let Some(id) = arguments.id else {
-        let ran = in_new_sandbox(&target, &arguments.labels, output, async |sandbox, interrupts, output| {
-            open(sandbox, command, interrupts, output).await
-        });
+        let ran = in_new_sandbox(
+            &target,
+            target.request(&arguments.labels),
+            output,
+            async |handle, interrupts, output| {
+                open(handle, command, Keeping::Temporary, interrupts, output).await
+            },
+        );
         return ran.await?.report(output);
     };
     let mut interrupts = Interrupts::listen()?;
     let finding = async { target.sandbox(&id).await.map_err(Failure::before_start) };
     let handle = interrupts.unless_interrupted(finding).await?;
-    open(&handle.sandbox, command, &mut interrupts, output).await?.report(output)
+    open(&handle, command, Keeping::Kept, &mut interrupts, output).await?.report(output)
 }
 
 async fn open(
-    sandbox: &Sandbox,
+    handle: &SandboxHandle,
     command: Command,
+    keeping: Keeping,
     interrupts: &mut Interrupts,
     output: &Output,
 ) -> Result<Finished> {
-    let term = std::env::var("TERM").unwrap_or_else(|_| TERM.to_owned());
-    let options = StartOptions {
-        run: ExecuteOptions { env: [("TERM".to_owned(), term)].into(), ..ExecuteOptions::default() },
-        paced: true,
-        terminal: Some(size().unwrap_or_default()),
-        ..StartOptions::default()
-    };
-    let process = sandbox.start(command, options).await;
-    let process = process.map_err(Failure::of_start)?;
-    match interact(&process, 0, Detaching::Forbidden, interrupts, output).await {
-        Ok(Ended::Exit(exit)) => Ok(Finished { ended: Ok(exit), sink: Sink::streams(), timeout: None }),
-        Ok(Ended::Detached) => Err(Failure::interrupted(SIGHUP)),
-        Err(failure) => {
-            let _ = process.signal(SIGHUP).await; // The sandbox may be deleted.
-            Err(failure.after_start())
-        }
-    }
+    let options = CommandOptions::default();
+    let running = Running { handle, options: &options, keeping, output };
+    running.run_in_terminal(command, prompt(handle.id.as_str()), interrupts).await
+}
+
+/// The variables that make the prompt of bash and sh show the id and the directory.
+fn prompt(id: &str) -> BTreeMap<String, String> {
+    // An image's bashrc replaces PS1, so bash sets it again before its first prompt.
+    let bash = format!(r"PS1='{id}:\w\$ '; unset PROMPT_COMMAND");
+    [("PS1", format!("{id}:$PWD$ ")), ("PROMPT_COMMAND", bash)]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
 }

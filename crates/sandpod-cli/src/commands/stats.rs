@@ -8,6 +8,7 @@ use sandpod::Stats;
 use serde_json::{Value, json};
 
 use super::Context;
+use crate::complete::sandboxes;
 use crate::exit::Result;
 use crate::progress::format_size;
 use crate::target::Lifetime;
@@ -23,6 +24,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id [default: count all sandboxes]
+    #[arg(add = sandboxes())]
     id: Option<String>,
     /// Time without a call after which a sandbox counts as idle
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m", conflicts_with = "id")]

@@ -4,6 +4,7 @@ use clap::Args;
 use sandpod::{Provider, SandboxRequest};
 
 use super::{Context, info};
+use crate::complete::sandboxes;
 use crate::exit::Result;
 use crate::target::{Lifetime, Target, with_command_advice};
 
@@ -25,6 +26,7 @@ Examples:
 #[derive(Args)]
 pub(crate) struct SuspendArguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Suspend the sandbox even if its workspace is lost
     #[arg(long)]
@@ -34,6 +36,7 @@ pub(crate) struct SuspendArguments {
 #[derive(Args)]
 pub(crate) struct ResumeArguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
 }
 
@@ -41,18 +44,20 @@ pub(crate) struct ResumeArguments {
 pub(crate) async fn suspend(arguments: SuspendArguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let provider = target.provider(Lifetime::Persistent).await?;
-    let suspended = provider.suspend(&arguments.id, arguments.force).await;
-    suspended.map_err(|error| with_command_advice(&arguments.id, &error))?;
-    print(&arguments.id, &target, &provider, context).await
+    let id = target.info(&provider, &arguments.id).await?.id;
+    let suspended = provider.suspend(id.as_str(), arguments.force).await;
+    suspended.map_err(|error| with_command_advice(id.as_str(), &error))?;
+    print(id.as_str(), &target, &provider, context).await
 }
 
 /// Resumes the sandbox and prints its details.
 pub(crate) async fn resume(arguments: ResumeArguments, context: &Context) -> Result<()> {
     let target = context.target()?;
     let provider = target.provider(Lifetime::Persistent).await?;
-    let resumed = provider.resume(SandboxRequest::of(&arguments.id)).await;
-    resumed.map_err(|error| with_command_advice(&arguments.id, &error))?;
-    print(&arguments.id, &target, &provider, context).await
+    let id = target.info(&provider, &arguments.id).await?.id;
+    let resumed = provider.resume(SandboxRequest::of(id.as_str())).await;
+    resumed.map_err(|error| with_command_advice(id.as_str(), &error))?;
+    print(id.as_str(), &target, &provider, context).await
 }
 
 async fn print(id: &str, target: &Target, provider: &Provider, context: &Context) -> Result<()> {

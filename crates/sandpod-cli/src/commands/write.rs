@@ -5,6 +5,7 @@ use serde_json::json;
 use tokio::fs::File;
 
 use super::Context;
+use crate::complete::sandboxes;
 use crate::exit::{Failure, Result};
 use crate::files::absolute;
 
@@ -19,6 +20,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Sandbox id
+    #[arg(add = sandboxes())]
     id: String,
     /// Path of the file
     path: String,

@@ -144,8 +144,13 @@ fn output_has_no_colours_and_no_escapes_from_a_sandbox() {
 }
 
 #[test]
-fn verbose_logs_to_stderr_only() {
+fn verbose_describes_steps_in_words_on_stderr_only() {
     let stage = Stage::new();
+    let steps = stage.run("sandpod -v run true");
+    assert!(
+        steps.contains("create in sp-") && steps.contains(": done in ") && !steps.contains("targets"),
+        "{steps}"
+    );
     assert_eq!(stage.run("sandpod --verbose run 'echo result' 2> log"), "result\n");
     assert_eq!(stage.run("sandpod run 'echo result' 2>&1"), "result\n");
 }
@@ -153,7 +158,7 @@ fn verbose_logs_to_stderr_only() {
 #[test]
 fn verbose_logs_only_our_own_crates() {
     let stage = Stage::new();
-    let log = stage.run("sandpod --verbose run true 2>&1 | sed 's/^[^ ]* *//'");
+    let log = stage.run("sandpod -vv run true 2>&1 | sed 's/^[^ ]* *//'");
     assert!(log.contains("sandpod::"), "{log}");
     assert!(log.lines().all(|line| line.contains(" sandpod")), "{log}");
 }
@@ -254,7 +259,7 @@ fn interrupted_logs_follow_prints_json_and_leaves_the_command_running() {
     let stage = Stage::new();
     stage.run("sandpod create --id follow --quiet; sandpod exec follow --detach -c 'echo begun; sleep 1000'");
     stage.run("until sandpod logs follow | grep -q begun; do sleep 0.05; done");
-    let mut child = stage.command("exec sandpod logs follow --follow --output json -v");
+    let mut child = stage.command("exec sandpod logs follow --follow --output json -vv");
     let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // It handles signals once it has listed the processes.
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -308,9 +313,13 @@ fn calling_the_guest_by_hand_explains_that_it_is_internal() {
 #[test]
 fn completions_have_the_values_of_modes() {
     let stage = Stage::new();
-    let script = stage.run("sandpod completions bash");
-    assert!(script.contains("\"agent-sandbox raw local\""), "--mode");
-    assert!(script.contains("\"exec tunnel gateway direct in-cluster\""), "--connection-mode");
+    let complete = |option: &str| {
+        let words = format!("_CLAP_IFS=, _CLAP_COMPLETE_INDEX=2 sandpod -- sandpod {option} ''");
+        stage.run(&format!("COMPLETE=bash {words}"))
+    };
+    assert!(complete("--mode").starts_with("agent-sandbox,raw,local"), "{}", complete("--mode"));
+    let modes = "exec,tunnel,gateway,direct,in-cluster";
+    assert!(complete("--connection-mode").starts_with(modes), "{}", complete("--connection-mode"));
     assert_eq!(stage.run("sandpod help exec"), stage.run("sandpod exec --help"));
 }
 

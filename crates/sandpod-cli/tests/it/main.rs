@@ -4,11 +4,14 @@
 
 mod configuration;
 mod copies;
+mod creation;
 mod doctor;
 #[path = "../support/document.rs"]
 mod document;
 mod documents;
 mod examples;
+mod habits;
+mod ids;
 mod isolation;
 mod machine;
 mod names;

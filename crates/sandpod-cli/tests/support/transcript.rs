@@ -10,6 +10,19 @@ use std::process::Command;
 
 use crate::document::note;
 
+/// Beginnings of lines that only sandboxes of one mode have, or that differ there.
+const OF_ONE_MODE: [&str; 9] = [
+    "last used:",
+    "network:",
+    "cpu:",
+    "memory:",
+    "ephemeral-storage:",
+    "tasks:",
+    "disk:",
+    "guest:",
+    "state:",
+];
+
 /// The environment of a transcript: a home directory and variables.
 pub(crate) struct Stage {
     dir: tempfile::TempDir,
@@ -128,8 +141,7 @@ fn differences(expected: &str, actual: &str) -> String {
 
 /// Removes the parts that differ from run to run.
 fn normalized(printed: &str) -> String {
-    // Only sandboxes in a cluster have this line.
-    let lines = printed.lines().filter(|line| !line.starts_with("last used:"));
+    let lines = printed.lines().filter(|line| !OF_ONE_MODE.iter().any(|name| line.starts_with(name)));
     lines.map(|line| normalized_line(line) + "\n").collect()
 }
 
@@ -148,7 +160,7 @@ fn normalized_word(word: &str) -> String {
     let length = bare.ends_with(['d', 'h', 'm', 's'])
         && bare.starts_with(|first: char| first.is_ascii_digit())
         && bare.chars().all(|letter| letter.is_ascii_digit() || "dhms".contains(letter));
-    let id = bare.len() == 29 && bare.starts_with("sp-");
+    let id = [11, 29].contains(&bare.len()) && bare.starts_with("sp-");
     let decimal = bare.contains('.') && bare.parse::<f64>().is_ok();
     let shared = bare.contains("/sandpod-guest-") || bare.contains("/sandpod-image-");
     if stamp || length || id || decimal || shared { word.replace(bare, "…") } else { word.to_owned() }

@@ -11,7 +11,7 @@ use sandpod_kube::kube::api::ListParams;
 use sandpod_kube::kube::{Api, ResourceExt};
 
 use super::api::{self, is, within};
-use crate::backend::{CreateSpec, GuestDelivery, Place, PlaceState, PolicyHash, Query, Record};
+use crate::backend::{CreateSpec, Facts, GuestDelivery, Place, PlaceState, PolicyHash, Query, Record};
 use crate::config::OWN_DOMAIN;
 use crate::labels::label_value;
 use crate::{Error, ErrorKind, Naming, Result, SandboxId, naming};
@@ -138,6 +138,7 @@ impl Recorded {
             idle_ttl: self.idle_ttl,
             place_state,
             guest,
+            facts: Facts::default(),
             version: self.resource_version.clone(),
         }
     }
