@@ -5,6 +5,7 @@
 //! command that replaces a directory by a link between the two requests redirects the call. Therefore a policy that is
 //! `required` is refused.
 
+use bytes::Bytes;
 use data_encoding::BASE64;
 use prost::Message as _;
 use sandpod_protocol::v1::{Bounds, ErrorCode, Policy};
@@ -100,6 +101,13 @@ impl BoundPolicy {
     /// Returns whether `policy` differs from the one that the sandbox is bound to.
     pub(crate) fn is_other(&self, policy: &Policy) -> bool {
         self.asked != Self::name(policy)
+    }
+
+    /// Returns the rules that the clients of the sandbox check.
+    pub(crate) fn client_rules(&self) -> Bytes {
+        let asked = BASE64.decode(self.asked.as_bytes()).ok();
+        let asked = asked.and_then(|asked| Policy::decode(&*asked).ok());
+        asked.map(|policy| policy.client_rules).unwrap_or_default()
     }
 
     fn name(policy: &Policy) -> String {

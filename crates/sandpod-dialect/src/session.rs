@@ -135,7 +135,9 @@ impl Session {
             (Some(bound), Some(asked)) => bound.is_other(asked),
             (bound, asked) => bound.is_some() || asked.is_some(),
         };
-        Ok(BindResponse { enforced: Some(Enforced::default()), other_policy, ..BindResponse::default() })
+        let client_rules = bound.policy.as_ref().map(BoundPolicy::client_rules).unwrap_or_default();
+        let enforced = Some(Enforced::default());
+        Ok(BindResponse { enforced, other_policy, client_rules, ..BindResponse::default() })
     }
 }
 

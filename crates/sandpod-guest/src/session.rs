@@ -88,6 +88,7 @@ impl Session for SessionService {
             enforced: Some(self.enforced()),
             other_policy: outcome.other_policy,
             policy_sha256: Bytes::copy_from_slice(&outcome.policy_sha256),
+            client_rules: outcome.client_rules,
         }))
     }
 

@@ -46,7 +46,7 @@ pub struct BoundFile {
 }
 
 /// State of a bound sandbox.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Bound {
     /// The restrictions that the guest can enforce on commands.
@@ -55,6 +55,8 @@ pub struct Bound {
     pub other_policy: bool,
     /// SHA-256 of the policy that holds, also if it is empty. `None`: the guest is too old to return it.
     pub policy_sha256: Option<[u8; 32]>,
+    /// [`Policy::client_rules`] of the policy that holds. Empty: none, or the guest is too old to keep them.
+    pub client_rules: Bytes,
 }
 
 /// Omits the content, which may be a secret.
@@ -74,6 +76,7 @@ impl Sandbox {
             enforced: response.enforced.into(),
             other_policy: response.other_policy,
             policy_sha256: (*response.policy_sha256).try_into().ok(),
+            client_rules: response.client_rules,
         })
     }
 

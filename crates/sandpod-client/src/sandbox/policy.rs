@@ -1,5 +1,6 @@
 //! Policies, and how far a sandbox's kernel enforces them.
 
+use bytes::Bytes;
 use sandpod_protocol::v1::{self, network::Rule};
 
 /// Limits of calls: of all calls by [`Binding`](crate::Binding), or of one command, which can only narrow them. Empty fields
@@ -34,6 +35,9 @@ pub struct Policy {
     pub network: Option<Network>,
     /// Refuse to run a command on which the kernel cannot enforce the policy.
     pub required: bool,
+    /// Rules that the sandbox's clients check, in a format of theirs. The sandbox keeps them for later clients and does not
+    /// enforce them. No effect in the policy of a command.
+    pub client_rules: Bytes,
 }
 
 /// Network access of commands.
@@ -84,6 +88,7 @@ impl From<Policy> for v1::Policy {
             denied_for_files_only: policy.denied_for_files_only,
             network: policy.network.map(Into::into),
             required: policy.required,
+            client_rules: policy.client_rules,
         }
     }
 }

@@ -43,6 +43,16 @@ pub(crate) struct BindOutcome {
     /// Whether the guest was bound before, to another policy than that of this Bind.
     pub(crate) other_policy: bool,
     pub(crate) policy_sha256: [u8; DIGEST_BYTES],
+    /// The rules of the policy that clients check.
+    pub(crate) client_rules: Bytes,
+}
+
+impl BindOutcome {
+    /// The result where `policy` holds.
+    fn new(policy: Option<&Policy>, other_policy: bool) -> Self {
+        let client_rules = policy.map(|policy| policy.client_rules.clone()).unwrap_or_default();
+        Self { other_policy, policy_sha256: policy_sha256(policy), client_rules }
+    }
 }
 
 struct Bound {
@@ -152,9 +162,9 @@ impl Binding {
             kernel.check(&Rules::new(policy)?).map_err(unsupported)?;
         }
         bound_files::write(&std::mem::take(&mut request.files))?;
-        let (policy_sha256, now) = (policy_sha256(request.policy.as_ref()), unix_now());
+        let (outcome, now) = (BindOutcome::new(request.policy.as_ref(), false), unix_now());
         self.store(State { request: Some(request), bound_at: now, added_tokens: Vec::new() }, now)?;
-        Ok(BindOutcome { other_policy: false, policy_sha256 })
+        Ok(outcome)
     }
 
     /// Adds a token for streams over the network. The caller is on an admitted stream, which needs no token itself.
@@ -280,7 +290,7 @@ impl Bound {
     /// Returns the result of a Bind with the policy `wanted`.
     fn outcome(&self, wanted: Option<&Policy>) -> BindOutcome {
         let policy = self.request.policy.as_ref();
-        BindOutcome { other_policy: wanted != policy, policy_sha256: policy_sha256(policy) }
+        BindOutcome::new(policy, wanted != policy)
     }
 
     /// Returns the state to save.

@@ -133,6 +133,9 @@ pub struct BindResponse {
     /// SHA-256 of the policy that holds, with the links in its paths resolved; also set if the policy is empty.
     #[prost(bytes = "bytes", tag = "3")]
     pub policy_sha256: ::prost::bytes::Bytes,
+    /// `client_rules` of the policy that holds.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub client_rules: ::prost::bytes::Bytes,
 }
 /// Limits of calls. Without directories, files are not restricted; writable directories alone leave
 /// everything readable, readable directories alone leave nothing writable. A later policy can only narrow.
@@ -155,6 +158,9 @@ pub struct Policy {
     /// Refuse a command on which the kernel cannot enforce the policy.
     #[prost(bool, tag = "6")]
     pub required: bool,
+    /// Rules that clients check before a call, in a format of the clients. The guest keeps them and returns them from Bind.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub client_rules: ::prost::bytes::Bytes,
 }
 /// Default: as the sandbox is bound, and otherwise open.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -969,7 +975,8 @@ pub struct ExecuteResponse {
     pub truncated: bool,
     #[prost(bool, tag = "4")]
     pub timed_out: bool,
-    /// A sentence: why the guest ended the command, or which state of a shell session it did not keep. Usually empty.
+    /// A sentence: why the guest ended the command, that it failed because there is no network, or which state of a shell
+    /// session it did not keep. Usually empty.
     #[prost(string, tag = "5")]
     pub note: ::prost::alloc::string::String,
 }

@@ -90,7 +90,7 @@ impl CommandRules {
         match found {
             Ok(commands) => commands.iter().find_map(|words| self.words(words, depth)),
             // A line that is too deep to parse is denied.
-            Err(TooDeep) => Some("too deeply nested"),
+            Err(TooDeep) => Some("nesting limit"),
         }
     }
 

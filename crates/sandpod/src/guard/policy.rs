@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use sandpod_client::{Network, Policy};
+use sandpod_client::{Bytes, Network, Policy};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::commands::CommandRules;
 use super::operation::Operation;
 use super::paths::{Root, Traversal, intersection, is_below, normalised};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Limits of paths, commands and network: part of a configuration or of a request, with the same names in TOML and
 /// JSON.
@@ -155,8 +155,61 @@ impl SandboxPolicy {
         self.checked.has(Operation::Execute)
     }
 
-    /// Returns the part of the policy that the sandbox is bound to, for all its clients. None if that part is empty.
-    pub(crate) fn bound(&self) -> Option<Policy> {
+    /// Returns the policy that the sandbox is bound to, for all its clients. None if it is empty.
+    pub(crate) fn bound(&self) -> Result<Option<Policy>> {
+        let client_rules = self.client_rules().as_ref().map(Self::to_bytes).transpose()?.unwrap_or_default();
+        let policy = Policy { client_rules, ..self.enforced().unwrap_or_default() };
+        Ok((policy != Policy::default()).then_some(policy))
+    }
+
+    /// Returns the rules that only clients check: rules on commands, and prefixes that the guest does not enforce for all
+    /// calls. `root_dir` is the view of one handle, so it is not among them.
+    fn client_rules(&self) -> Option<Self> {
+        let enforces_prefixes = self.binds_commands() || self.allow_prefixes.is_none();
+        let enforces_denials = self.checked == Checked::All || self.deny_prefixes.is_empty();
+        let rules = if enforces_prefixes && enforces_denials {
+            Self::default()
+        } else {
+            Self {
+                allow_prefixes: self.allow_prefixes.clone(),
+                deny_prefixes: self.deny_prefixes.clone(),
+                checked: self.checked.clone(),
+                deny_scope: self.deny_scope,
+                ..Self::default()
+            }
+        };
+        let rules =
+            Self { deny_commands: self.deny_commands.clone(), deny_texts: self.deny_texts.clone(), ..rules };
+        (rules != Self::default()).then_some(rules)
+    }
+
+    fn to_bytes(&self) -> Result<Bytes> {
+        let no_json = |cause| unusable(&format!("it cannot be written as JSON: {cause}"), "Report this.");
+        Ok(serde_json::to_vec(self).map_err(no_json)?.into())
+    }
+
+    /// Returns the policy whose rules a guest has kept for clients. None if there are none.
+    pub(crate) fn of_client_rules(rules: &[u8]) -> Result<Option<Self>> {
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        let unknown = |cause| {
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("The sandbox is bound to a policy that this version cannot read: {cause}."),
+                "Use the version of sandpod that created the sandbox.",
+            )
+        };
+        serde_json::from_slice(rules).map(Some).map_err(unknown)
+    }
+
+    /// Returns whether `bound` are the rules of this policy that only clients check.
+    pub(crate) fn has_client_rules(&self, bound: &Self) -> bool {
+        self.client_rules().as_ref() == Some(bound)
+    }
+
+    /// Returns the part of the policy that the guest and its kernel enforce. None if that part is empty.
+    pub(crate) fn enforced(&self) -> Option<Policy> {
         let writable = self.allow_prefixes.as_deref().filter(|_| self.binds_commands()).map(normalised_all);
         let denied =
             if self.checked == Checked::All { normalised_all(&self.deny_prefixes) } else { Vec::new() };
@@ -167,6 +220,7 @@ impl SandboxPolicy {
             denied,
             network: self.network.clone(),
             required: self.policy_required,
+            client_rules: Bytes::new(),
         };
         (policy != Policy::default()).then_some(policy)
     }
@@ -339,7 +393,7 @@ mod tests {
         for unchecked in [Operation::Upload, Operation::Read, Operation::Execute] {
             assert_eq!(policy.refusal(unchecked, "/x", "/x"), None);
         }
-        assert_eq!(policy.bound(), None, "commands are not bound");
+        assert_eq!(policy.enforced(), None, "commands are not bound");
     }
 
     /// Row G3.
@@ -390,7 +444,7 @@ mod tests {
         assert_eq!(denied(Operation::Edit, "//etc/./x"), message("edits", "//etc/./x"));
         assert_eq!(denied(Operation::Write, "/etcetera"), None);
         assert_eq!(denied(Operation::Read, "/etc/passwd"), None);
-        assert_eq!(policy.bound(), None, "reads are allowed, so the sandbox is not bound to it");
+        assert_eq!(policy.enforced(), None, "reads are allowed, so the guest does not enforce it");
     }
 
     #[test]
@@ -398,7 +452,7 @@ mod tests {
         let policy =
             policy(json!({ "deny_prefixes": ["/secret/"], "checked": "all", "deny_scope": "file_tools" }));
         assert!(policy.refusal(Operation::Read, "/secret/key", "/secret/key").is_some());
-        let bound = policy.bound().unwrap();
+        let bound = policy.bound().unwrap().unwrap();
         assert_eq!((bound.denied, bound.denied_for_files_only), (vec!["/secret".to_owned()], true));
     }
 
@@ -407,7 +461,7 @@ mod tests {
         let policy = policy(json!({
             "allow_prefixes": ["/workspace/"], "read_prefixes": ["/usr"], "network": "none", "policy_required": true,
         }));
-        let bound = policy.bound().unwrap();
+        let bound = policy.bound().unwrap().unwrap();
         assert_eq!(
             (bound.writable, bound.readable),
             (vec!["/workspace".to_owned()], vec!["/usr".to_owned()])

@@ -8,8 +8,8 @@ use super::paths::{Root, intersection};
 use super::policy::SandboxPolicy;
 use crate::Result;
 
-/// The output of a denied command.
-pub(super) const BLOCKED: &str = "Policy denied: command blocked by policy";
+/// The beginning of the output of a denied command.
+const BLOCKED: &str = "Policy denied: command blocked by policy";
 
 /// One policy, prepared for checks.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ impl PolicyLayer {
 }
 
 impl Rules {
-    pub(super) fn of(layer: Option<PolicyLayer>) -> Self {
-        Self(layer.into_iter().collect())
+    pub(super) fn new(layers: Vec<PolicyLayer>) -> Self {
+        Self(layers)
     }
 
     /// Returns these rules with one more layer, whose root is within the present one.
@@ -94,13 +94,13 @@ impl Rules {
     /// Returns the error for a denied command.
     pub(super) fn refused(&self, command: &Command) -> Option<Error> {
         let rule = self.0.iter().find_map(|layer| layer.commands.denies(command))?;
-        tracing::debug!(rule, "a command is refused");
-        Some(Error::Failure(Failure::new(ErrorCode::Policy, BLOCKED)))
+        Some(Error::Failure(Failure::new(ErrorCode::Policy, format!("{BLOCKED} (rule '{rule}')"))))
     }
 
     /// Returns the policy that a command carries besides the one that the sandbox is bound to.
     pub(super) fn narrowing(&self, own: Option<Policy>) -> Result<Option<Policy>, Error> {
-        let unbound = self.0.iter().filter(|layer| !layer.is_bound).filter_map(|layer| layer.policy.bound());
+        let unbound =
+            self.0.iter().filter(|layer| !layer.is_bound).filter_map(|layer| layer.policy.enforced());
         let mut all = unbound.chain(own);
         let first = all.next();
         if all.next().is_some() {

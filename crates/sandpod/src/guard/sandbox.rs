@@ -18,7 +18,7 @@ use super::loss::{Loss, Receipt, Reporter};
 use super::operation::Operation;
 use super::policy::SandboxPolicy;
 use super::process::{Process, ProcessInfo};
-use super::rules::{BLOCKED, PolicyLayer, Rules};
+use super::rules::{PolicyLayer, Rules};
 use super::watch::{Intent, watch};
 use crate::audit::{Audit, AuditEvent, command_text};
 
@@ -43,11 +43,11 @@ impl Sandbox {
     pub(crate) fn new(
         id: impl Into<String>,
         client: Client,
-        layer: Option<PolicyLayer>,
+        layers: Vec<PolicyLayer>,
         audit: Option<Audit>,
         loss: Loss,
     ) -> Self {
-        let (rules, reporter) = (Rules::of(layer), Reporter::new(loss));
+        let (rules, reporter) = (Rules::new(layers), Reporter::new(loss));
         Self(Arc::new(Inner { id: id.into(), client, rules, audit, reporter }))
     }
 
@@ -148,7 +148,7 @@ impl Sandbox {
         let work = Box::pin(self.0.client.execute_until(command, options, cancelled));
         match watch(self.0.audit.as_ref(), intent, refused, work, describe).await {
             Err(Error::Failure(failure)) if is_refused && failure.code() == ErrorCode::Policy => {
-                Ok(blocked())
+                Ok(blocked(&failure))
             }
             Ok(mut executed) => {
                 if executed.timed_out && was_cancelled.load(Ordering::Relaxed) {
@@ -531,9 +531,9 @@ impl Sandbox {
 }
 
 /// Returns the result of a denied command.
-fn blocked() -> Executed {
+fn blocked(denial: &Failure) -> Executed {
     Executed {
-        output: Bytes::from_static(BLOCKED.as_bytes()),
+        output: Bytes::copy_from_slice(denial.message().as_bytes()),
         exit_code: Some(1),
         truncated: false,
         timed_out: false,

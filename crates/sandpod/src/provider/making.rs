@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandpod_client::{
-    Binding, Bound, Connection, Error as ClientError, ErrorCode, FileKind, Notice, Options,
+    Binding, Bound, Connection, Error as ClientError, ErrorCode, FileKind, Notice, Options, Policy,
     Sandbox as ClientSandbox,
 };
 use tokio::time::Instant;
@@ -104,7 +104,8 @@ impl Provider {
         let sandbox = ClientSandbox::new(Connection::new(dialer, Options { observer, ..Options::default() }));
         let policy = request.policy.as_ref().or(self.defaults.policy.as_ref());
         let working = slot().await?;
-        let bound = self.bind(&sandbox, || self.binding(&place, &request.env, policy)).await;
+        let wanted = policy.map(SandboxPolicy::bound).transpose()?.flatten();
+        let bound = self.bind(&sandbox, || self.binding(&place, &request.env, wanted.clone())).await;
         drop(working);
         let bound = match bound {
             Ok(bound) => bound,
@@ -123,10 +124,9 @@ impl Provider {
             activity.start(!place.bound || is_fresh(used_at, place.idle_ttl));
         }
         let loss = self.loss(&place);
-        let layer =
-            policy.cloned().map(|policy| PolicyLayer::new(policy, !bound.other_policy)).transpose()?;
+        let layers = layers(policy, &bound)?;
         Ok(SandboxHandle {
-            sandbox: Sandbox::new(place.id.as_str(), sandbox, layer, self.audit.clone(), loss),
+            sandbox: Sandbox::new(place.id.as_str(), sandbox, layers, self.audit.clone(), loss),
             id: place.id,
             generation: place.generation,
             place: format!("{}/{}", place.uid, place.generation),
@@ -198,12 +198,7 @@ impl Provider {
         })
     }
 
-    fn binding(
-        &self,
-        place: &Place,
-        env: &BTreeMap<String, String>,
-        policy: Option<&SandboxPolicy>,
-    ) -> Binding {
+    fn binding(&self, place: &Place, env: &BTreeMap<String, String>, policy: Option<Policy>) -> Binding {
         let of_place = place.dirs.as_ref();
         let home = of_place.and_then(|dirs| dirs.home.as_deref()).unwrap_or(HOME);
         let working_dir = self.defaults.working_dir.as_deref();
@@ -219,11 +214,20 @@ impl Provider {
             ttl: place.ttl,
             idle_ttl: place.idle_ttl,
             token_sha256: place.token_sha256,
-            policy: policy.and_then(SandboxPolicy::bound),
+            policy,
             policy_sha256: place.policy_sha256.filter(|_| place.bound).map(|hash| hash.0),
             ..Binding::default()
         }
     }
+}
+
+/// Returns the layers of a handle: the rules that the sandbox is bound to and that only clients check, unless `policy` has
+/// them too, and `policy`.
+fn layers(policy: Option<&SandboxPolicy>, bound: &Bound) -> Result<Vec<PolicyLayer>> {
+    let kept = SandboxPolicy::of_client_rules(&bound.client_rules)?;
+    let kept = kept.filter(|rules| !policy.is_some_and(|policy| policy.has_client_rules(rules)));
+    let own = policy.cloned().map(|policy| PolicyLayer::new(policy, !bound.other_policy));
+    kept.map(|rules| PolicyLayer::new(rules, true)).into_iter().chain(own).collect()
 }
 
 /// Rejects a place without the requested working directory: every command would fail there.

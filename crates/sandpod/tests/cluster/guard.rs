@@ -74,7 +74,7 @@ async fn g5_g6_a_root_and_denials_of_a_request_hold_in_a_pod() {
     assert_eq!(code(sandbox.read("/out/etc/passwd", ReadOptions::default()).await), ErrorCode::Policy);
     assert!(matches!(sandbox.write("/../etc/x", "x").await, Err(Error::PathEscapes(_))));
     assert_eq!(code(sandbox.write("/link/x", "x").await), ErrorCode::Policy);
-    let blocked = "Policy denied: command blocked by policy";
+    let blocked = "Policy denied: command blocked by policy (rule 'wget')";
     assert_eq!(execute(&handle, "true && /bin/busybox wget x").await, blocked);
     let within = SandboxPolicy { root_dir: Some("/src".to_owned()), ..SandboxPolicy::default() };
     let inner = sandbox.narrowed(within).expect("a root within the root narrows");

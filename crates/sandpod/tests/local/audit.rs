@@ -78,7 +78,7 @@ pub(super) async fn g7_every_operation_is_audited_before_and_after() {
     assert_eq!(of(Operation::Execute, "exit 3")[1].exit_code, Some(3));
     let [intent, outcome] = &of(Operation::Execute, "curl x")[..] else { panic!("not two events") };
     assert_eq!((intent.decision, outcome.decision), (Decision::Denied, Decision::Denied));
-    assert_eq!(intent.reason.as_deref(), Some("Policy denied: command blocked by policy"));
+    assert_eq!(intent.reason.as_deref(), Some("Policy denied: command blocked by policy (rule 'curl')"));
     assert_eq!(of(Operation::Write, "/etc/x")[1].decision, Decision::Denied);
     assert_eq!(of(Operation::Read, "/none")[1].error.as_deref(), Some("not_found"));
     assert_eq!(of(Operation::Execute, "sleep 100")[1].error.as_deref(), Some("cancelled"));

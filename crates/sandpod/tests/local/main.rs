@@ -81,6 +81,7 @@ fn main() -> ExitCode {
             g4_a_permission_error_that_the_policy_allows_is_logged,
             g5_paths_in_results_are_relative_to_root_dir,
             g6_denied_prefixes_and_commands_are_refused_but_reads_are_not,
+            every_rule_of_a_policy_is_bound_for_later_handles,
             reads_are_checked_when_the_policy_includes_them,
             the_kernel_enforces_allowed_prefixes_and_network_for_commands,
             a_second_handle_with_a_policy_restricts_its_own_commands_only,

@@ -344,12 +344,41 @@ pub(super) async fn g6_denied_prefixes_and_commands_are_refused_but_reads_are_no
     assert_eq!(refusal(sandbox.write("/tmp/link/key", "x").await).0, ErrorCode::Policy, "through a link");
     assert_eq!(refusal(sandbox.delete("/tmp").await).0, ErrorCode::Policy, "with its content");
     assert_eq!(text(&sandbox, "/tmp/secret/key").await, "s", "reads are never checked");
-    let blocked = ("Policy denied: command blocked by policy".to_owned(), Some(1));
-    for line in ["rm -rf /tmp", "true && /usr/bin/curl x", "sh -c 'cu\\rl x'"] {
-        assert_eq!(run(&sandbox, line).await, blocked, "{line}");
+    let blocked = |rule: &str| format!("Policy denied: command blocked by policy (rule '{rule}')");
+    for (line, rule) in
+        [("rm -rf /tmp", "rm -rf"), ("true && /usr/bin/curl x", "curl"), ("sh -c 'cu\\rl x'", "curl")]
+    {
+        assert_eq!(run(&sandbox, line).await, (blocked(rule), Some(1)), "{line}");
     }
-    assert_eq!(refusal(sandbox.start("curl x", ExecuteOptions::default()).await).1, blocked.0);
+    assert_eq!(refusal(sandbox.start("curl x", ExecuteOptions::default()).await).1, blocked("curl"));
     assert_eq!(run(&sandbox, "echo curl").await, ("curl\n".to_owned(), Some(0)));
+}
+
+pub(super) async fn every_rule_of_a_policy_is_bound_for_later_handles() {
+    let local = local(None);
+    let request = |policy| SandboxRequest { policy: Some(policy), ..SandboxRequest::named("bound") };
+    let policy = SandboxPolicy {
+        deny_prefixes: texts(&["/tmp/secret"]),
+        deny_scope: DenyScope::FileTools,
+        deny_commands: texts(&["curl"]),
+        ..SandboxPolicy::default()
+    };
+    local.provider.get_or_create(request(policy)).await.unwrap();
+    let denies = async |sandbox: &Sandbox, rule: &str| {
+        let (output, exit_code) = run(sandbox, &format!("{rule} x")).await;
+        output.contains(&format!("(rule '{rule}')")) && exit_code == Some(1)
+    };
+
+    let later = local.provider.reconnect("bound").await.unwrap().sandbox;
+    assert!(denies(&later, "curl").await);
+    assert_eq!(refusal(later.write("/tmp/secret/x", "x").await).0, ErrorCode::Policy);
+    assert_eq!(run(&later, "echo fine").await, ("fine\n".to_owned(), Some(0)));
+
+    let other = SandboxPolicy { deny_commands: texts(&["wget"]), ..SandboxPolicy::default() };
+    let narrower = local.provider.get_or_create(request(other)).await.unwrap().sandbox;
+    assert!(denies(&narrower, "curl").await && denies(&narrower, "wget").await);
+    assert!(!denies(&later, "wget").await, "a later policy binds only its own handle");
+    assert_eq!(refusal(narrower.write("/tmp/secret/x", "x").await).0, ErrorCode::Policy);
 }
 
 pub(super) async fn reads_are_checked_when_the_policy_includes_them() {
