@@ -7,6 +7,7 @@ mod execute;
 mod history;
 mod input;
 mod launch;
+mod network_note;
 mod output_quota;
 mod overflow;
 mod running;
@@ -137,6 +138,10 @@ impl Process for ProcessService {
         let (children, table, watchdog) = (self.children.clone(), self.table.clone(), self.watchdog.clone());
         let work = |_| async move {
             let process = table.start(launch, &request, slot?, &children, &watchdog);
+            // The follower of a paced process gets this from its output.
+            if !request.paced {
+                table.find(&process)?.executed_or_ended().await;
+            }
             Ok(StartResponse { process })
         };
         Ok(Response::new(self.records.once(operation, work).await?))

@@ -29,8 +29,8 @@ pub struct Executed {
     pub truncated: bool,
     /// The command was killed because of its timeout.
     pub timed_out: bool,
-    /// A sentence that explains why the guest killed the command, other than for its timeout (it is also the last line of the
-    /// output), or which state of the shell session could not be kept.
+    /// A sentence that explains why the guest killed the command, other than for its timeout, or that it failed because the
+    /// sandbox has no network (it is also the last line of the output); or which state of the shell session could not be kept.
     pub note: Option<String>,
     /// Events since the previous result.
     pub notices: Vec<Notice>,

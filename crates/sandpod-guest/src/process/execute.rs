@@ -17,6 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::launch::{Launch, no_streams};
+use super::network_note::network_note;
 use super::running::{Children, Running};
 use super::streams::{self, Streams};
 use super::supervisor::NotStarted;
@@ -114,6 +115,10 @@ async fn kill(running: &mut Running, output: &mut Output, timeout: Option<Durati
 fn answer(mut output: Vec<u8>, truncated: bool, outcome: Outcome) -> ExecuteResponse {
     let timed_out = matches!(outcome, Outcome::Stopped(_));
     let (exit_code, last_line, note) = match outcome {
+        Outcome::Ended(code, note) if note.is_empty() => {
+            let note = network_note(code, &output).unwrap_or_default();
+            (code, Some(note.to_owned()).filter(|note| !note.is_empty()), note.to_owned())
+        }
         Outcome::Ended(code, note) => (code, None, note),
         Outcome::Stopped(seconds) => (TIMED_OUT, Some(last_line(seconds)), String::new()),
         Outcome::EndedByWatchdog(note) => (ENDED_BY_WATCHDOG, Some(note.clone()), note),

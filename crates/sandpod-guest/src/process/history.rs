@@ -70,6 +70,11 @@ impl History {
         self.end
     }
 
+    /// Returns the pieces in memory, oldest first.
+    pub(crate) fn pieces(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.pieces.iter().map(|piece| &*piece.data)
+    }
+
     /// Returns the event at an offset, and the offset after it.
     pub(crate) fn at(&self, offset: u64) -> Option<(Event, u64)> {
         if offset >= self.end {

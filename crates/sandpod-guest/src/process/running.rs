@@ -124,6 +124,12 @@ impl Running {
         }
     }
 
+    /// Waits until the program was executed, and returns whether it was, as far as is known.
+    pub(crate) async fn executes(&self) -> bool {
+        self.wait_for_exec().await;
+        self.shared.as_ref().is_none_or(|shared| shared.failure().is_none())
+    }
+
     fn has_executed(&self) -> bool {
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let ended = ended | WaitIdOptions::from_bits_retain(EVERY_CHILD);

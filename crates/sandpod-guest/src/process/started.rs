@@ -21,6 +21,7 @@ use super::execute::{ENDED_BY_WATCHDOG, NEVER_STARTED, TIMED_OUT};
 use super::history::History;
 use super::input::Input;
 use super::launch::{Launch, no_streams};
+use super::network_note::{network_note, searched};
 use super::output_quota::OutputQuota;
 use super::running::{Children, Running};
 use super::streams::{Ends, Output, Streams};
@@ -77,6 +78,8 @@ struct Monitored {
 struct State {
     history: History,
     exit: Option<Exit>,
+    /// Whether the program was executed.
+    has_executed: bool,
     /// Whether reading waits for followers.
     paced: bool,
     /// Offset up to which some follower has the output.
@@ -87,7 +90,8 @@ struct State {
 
 impl State {
     fn new(quota: Arc<OutputQuota>, paced: bool) -> Self {
-        Self { history: History::new(quota), exit: None, paced, delivered: 0, blocked_readers: 0 }
+        let history = History::new(quota);
+        Self { history, exit: None, has_executed: false, paced, delivered: 0, blocked_readers: 0 }
     }
 
     fn may_read(&self) -> bool {
@@ -284,6 +288,14 @@ impl Started {
         state.ok().and_then(|state| state.exit.clone()).unwrap_or_default()
     }
 
+    /// Waits until the program was executed or the process has ended, so that a program that does not exist is known.
+    pub(crate) async fn executed_or_ended(&self) {
+        let mut state = self.state.subscribe();
+        let begun = state.wait_for(|state| state.has_executed || state.exit.is_some());
+        // A program on a file system that does not respond counts as executed later.
+        let _ = tokio::time::timeout(limits::OUTPUT_GRACE, begun).await;
+    }
+
     fn has_ended(&self) -> bool {
         self.state.borrow().exit.is_some()
     }
@@ -329,6 +341,15 @@ impl Started {
         Exit { exit_code: NEVER_STARTED, ..Exit::default() }
     }
 
+    /// Adds a note to the exit of a command that failed because there is no network.
+    fn with_network_note(&self, mut exit: Exit) -> Exit {
+        if exit.exit_code != 0 && exit.note.is_empty() {
+            let end = searched(self.state.borrow().history.pieces());
+            exit.note = network_note(exit.exit_code, &end).unwrap_or_default().to_owned();
+        }
+        exit
+    }
+
     fn finish(&self, exit: Exit) {
         self.state.send_modify(|state| state.exit = Some(exit));
     }
@@ -350,6 +371,9 @@ impl Started {
 
     /// Waits for the process to end, forwards signals, and waits for its output.
     async fn monitor(self: Arc<Self>, mut monitored: Monitored) {
+        if monitored.running.executes().await {
+            self.state.send_modify(|state| state.has_executed = true);
+        }
         let exit = self.wait_or_kill(&mut monitored).await;
         let Monitored { running, mut readers, requests, .. } = monitored;
         // Signals fail from here on, however long the output takes.
@@ -360,7 +384,7 @@ impl Started {
                 break;
             }
         }
-        self.finish(exit);
+        self.finish(self.with_network_note(exit));
         readers.detach_all();
         *self.terminal.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(input) = &self.input {
