@@ -102,6 +102,9 @@ pub enum Error {
     /// Reading or writing on the caller's machine failed.
     #[error("{}", Escaped(.0))]
     Local(String),
+    /// A file on the caller's machine may not be read or written.
+    #[error("{}", Escaped(.0))]
+    LocalDenied(String),
 }
 
 impl Error {
@@ -122,6 +125,15 @@ impl Error {
             Self::InvalidArgument(_) => errors::INVALID_ARGUMENT,
             Self::PathEscapes(_) => errors::PATH_ESCAPES,
             Self::Local(_) => errors::LOCAL,
+            Self::LocalDenied(_) => errors::LOCAL_DENIED,
+        }
+    }
+
+    /// Creates the error for a failed operation on a file of the caller's machine.
+    pub(crate) fn of_local_file(message: String, cause: &std::io::Error) -> Self {
+        match cause.kind() {
+            std::io::ErrorKind::PermissionDenied => Self::LocalDenied(message),
+            _ => Self::Local(message),
         }
     }
 

@@ -266,6 +266,8 @@ connection_rows! {
     PATH_ESCAPES: "path_escapes", InvalidInput, Never, "SandboxExecError";
     /// The caller's end of a transfer failed.
     LOCAL: "internal", Internal, Never, "SandboxExecError";
+    /// The caller's user may not read or write a file of a transfer.
+    LOCAL_DENIED: "permission_denied", Denied, Never, "SandboxExecError";
 }
 
 /// The row of the code that a program has, if there is one.

@@ -126,7 +126,7 @@ impl TreeReader {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::Local(format!("cannot read {} for the upload: {error}", path.display()))
+    Error::of_local_file(format!("cannot read {} for the upload: {error}", path.display()), error)
 }
 
 #[cfg(unix)]

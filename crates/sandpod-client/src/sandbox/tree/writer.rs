@@ -258,7 +258,8 @@ fn time(modified_ns: i64) -> SystemTime {
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Error {
-    Error::Local(format!("cannot write {}: {error}. Check the target and try again", path.display()))
+    let message = format!("cannot write {}: {error}. Check the target and try again", path.display());
+    Error::of_local_file(message, error)
 }
 
 fn disorder() -> Error {
