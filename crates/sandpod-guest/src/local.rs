@@ -46,6 +46,8 @@ use setup::Setup;
 
 /// The user id inside.
 const USER: u32 = 1000;
+/// Name of the guest's processes.
+const NAME: &std::ffi::CStr = c"sandpod-guest";
 /// Directory of the guest's state, inside.
 const STATE_DIR: &str = "/run/sandpod";
 /// Value that makes the kernel's OOM killer prefer processes of the sandbox; the maximum is 1000.
@@ -74,6 +76,8 @@ pub fn run() -> ExitCode {
 /// The outer process: makes the namespaces and waits for its copy inside.
 fn enter() -> io::Result<ExitCode> {
     close_inherited_files()?;
+    // Otherwise its name is the number of the descriptor from which it was executed.
+    rustix::thread::set_name(NAME)?;
     // Detaches from the terminal, which sends its signals to the session.
     rustix::process::setsid()?;
     let mut setup = Setup::receive(io::stdin().as_fd())?;

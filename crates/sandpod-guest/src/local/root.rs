@@ -24,6 +24,17 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 /// Entries of /etc that programs need; the others are private to the machine.
 const ETC_FILES: [&str; 6] =
     ["alternatives", "ld.so.cache", "ld.so.conf.d", "localtime", "nsswitch.conf", "ssl/certs"];
+/// Small public files of /etc that are copied: the names of the distribution, and tables that libraries read.
+const ETC_COPIES: [&str; 8] = [
+    "os-release",
+    "lsb-release",
+    "debian_version",
+    "alpine-release",
+    "redhat-release",
+    "services",
+    "protocols",
+    "mime.types",
+];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Attributes of all mounts: no set-user-ID programs, and no devices except those that are bound by name.
 pub(super) const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
@@ -129,6 +140,10 @@ fn make_etc(root: &Path, network: bool) -> io::Result<()> {
         fs::create_dir_all(to.parent().unwrap_or(&etc))?;
         make_mount_point(&to, from.is_dir())?;
         bind_read_only(&from, &to)?;
+    }
+    for name in ETC_COPIES {
+        let Ok(content) = fs::read(Path::new("/etc").join(name)) else { continue };
+        fs::write(etc.join(name), content)?;
     }
     fs::write(etc.join("passwd"), format!("sandbox:x:{USER}:{USER}::/home/sandbox:/bin/sh\n"))?;
     fs::write(etc.join("group"), format!("sandbox:x:{USER}:\n"))?;

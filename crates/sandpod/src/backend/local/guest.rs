@@ -18,10 +18,10 @@ use super::cgroups::Cgroups;
 use super::limits::Limits;
 use super::lock::Lock;
 use super::{LocalMount, LocalNetwork};
-use crate::{Result, guest_binaries};
+use crate::{Result, SandboxId, guest_binaries};
 
 /// The guest's user outside its namespaces if its creator is root.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 /// The longest time that a guest may take to build its root.
 const LONGEST_START: Duration = Duration::from_secs(30);
 /// The interval of checks whether a guest has started or exited.
@@ -91,12 +91,14 @@ pub(super) struct Loading {
     process: Child,
 }
 
-/// Starts the program of a guest. Loading takes about as long as creating the sandbox, so it is done first.
-pub(super) fn load(program: &GuestProgram) -> io::Result<Loading> {
+/// Starts the program of the guest of sandbox `id`. Loading takes about as long as creating the sandbox, so it is done first.
+pub(super) fn load(program: &GuestProgram, id: &SandboxId) -> io::Result<Loading> {
     let (control, theirs) = UnixStream::pair()?;
     // Opened here, because the guest's user may have no access to its path.
     let file = File::open(&program.path)?;
     let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    // Lists of processes show the sandbox.
+    command.arg0(format!("sandpod-guest {id}"));
     // Its output before it has a log is dropped.
     command.args(&program.args).env_clear().stdin(Stdio::from(OwnedFd::from(theirs)));
     command.stdout(Stdio::null()).stderr(Stdio::null());
