@@ -10,9 +10,11 @@
 
 mod agent_sandbox;
 mod cluster;
+mod container;
 mod machine;
 mod sandbox;
 mod template;
+mod trials;
 
 pub use agent_sandbox::examine_agent_sandbox;
 pub use cluster::examine_cluster;

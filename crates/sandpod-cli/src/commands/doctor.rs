@@ -1,7 +1,6 @@
 //! `sandpod doctor`: checks whether sandboxes work here, and prints fixes.
 
 use std::mem;
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -55,11 +54,10 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
 async fn machine(target: &Target, probe: bool, findings: &mut Findings<'_>) -> Result<()> {
     // Opening fails with its own message where the mode cannot be used.
     let provider = target.provider(Lifetime::Process).await?;
-    findings.extend(examine_machine(Path::new("/")));
     if probe {
         findings.probe = Probe::Created;
-        examine_sandbox(&provider, findings).await;
     }
+    examine_machine(&provider, probe, findings).await;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ mod state_dir;
 
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,8 +22,10 @@ use futures::future::BoxFuture;
 use sandpod_client::{ByteStream, DialError, Dialer};
 
 use self::anchor::{Anchor, Anchors, NewSandbox};
+pub(crate) use self::cgroups::can_limit_memory;
 pub use self::config::{LocalConfig, LocalNetwork};
 pub use self::guest::GuestProgram;
+pub(crate) use self::guest::NOBODY;
 use self::guest::{StartOptions, Started};
 pub use self::mount::LocalMount;
 use self::record::Stored;
@@ -150,7 +153,7 @@ impl Inner {
             return exists();
         }
         let stored = Stored::new(wanted, &self.options);
-        let loading = guest::load(&self.program).map_err(|cause| cannot_start(&cause))?;
+        let loading = guest::load(&self.program, id).map_err(|cause| cannot_start(&cause))?;
         let Some(NewSandbox { anchor, lock, listener }) = self.anchors.take(id, &stored)? else {
             return exists();
         };
@@ -206,7 +209,7 @@ impl Inner {
         let Some(stored) = taken.map_err(unstarted)? else { return Ok(None) };
         let (network, limits, mounts) = (stored.network, stored.limits, stored.mounts.clone());
         let options = StartOptions { owned: self.options.owned, network, limits, mounts };
-        let started = guest::load(&self.program)
+        let started = guest::load(&self.program, id)
             // After the record: a client of this socket relies on it.
             .and_then(|loading| loading.start_in(&options, &anchor, &lock, &anchor.listen_again()?))
             .map_err(unstarted)?;
@@ -500,6 +503,16 @@ fn unwritten(id: &SandboxId, cause: &io::Error) -> Error {
         format!("Can't write the record of the local sandbox '{id}': {cause}."),
         "Make room on the disk, and try again.",
     )
+}
+
+/// Returns the error for a full disk, if that is the cause.
+fn disk_full(dir: &Path, cause: &io::Error) -> Option<Error> {
+    if !matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        return None;
+    }
+    let message = format!("Can't keep local sandboxes in {}: {cause}.", dir.display());
+    let next = "Free space on that disk, or set XDG_STATE_HOME to a directory on another one.";
+    Some(Error::new(ErrorKind::QuotaExceeded, message, next))
 }
 
 fn cannot_start(cause: &io::Error) -> Error {

@@ -57,16 +57,21 @@ fi
 "#;
 
 /// Creates a sandbox, runs a command in it and deletes it. Each finding is added to `findings` as soon as it is known.
-pub async fn examine_sandbox(provider: &Provider, findings: &mut impl Extend<Finding>) {
+/// Returns what the guest enforces, if there is a sandbox.
+pub async fn examine_sandbox(provider: &Provider, findings: &mut impl Extend<Finding>) -> Option<Enforced> {
     let began = Instant::now();
     let handle = match make(provider).await {
         Ok(handle) => handle,
-        Err(error) => return findings.extend([Finding::of("sandbox", &error)]),
+        Err(error) => {
+            findings.extend([Finding::of("sandbox", &error)]);
+            return None;
+        }
     };
     findings.extend([used(&handle.sandbox, began).await]);
     findings.extend([guest(&handle.sandbox).await]);
     let deleted = provider.delete(handle.id.as_str(), true).await;
     findings.extend(deleted.err().map(|error| Finding::of("sandbox", &error)));
+    Some(handle.enforced)
 }
 
 async fn make(provider: &Provider) -> Result<SandboxHandle> {

@@ -114,6 +114,9 @@ impl Anchors {
     }
 
     fn unwritable(&self, cause: &io::Error) -> Error {
+        if let Some(full) = super::disk_full(&self.dir, cause) {
+            return full;
+        }
         Error::new(
             ErrorKind::Unavailable,
             format!("Can't keep local sandboxes in {}: {cause}.", self.dir.display()),

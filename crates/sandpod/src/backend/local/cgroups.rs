@@ -16,6 +16,8 @@ use super::limits::Limits;
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 /// The period of CPU quotas, in microseconds.
 const PERIOD: u64 = 100_000;
+/// The limit of a cgroup that is created to see whether it can be.
+const PROBE_MEMORY: u64 = 64 << 20;
 /// The longest time that the last process of a cgroup may take to leave it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -67,6 +69,17 @@ impl Cgroups {
         let line = |cgroup: &Cgroup| format!("{}={}\n", cgroup.controller, cgroup.dir.display());
         self.0.iter().map(line).collect()
     }
+}
+
+/// Reports whether this process can create a cgroup with a memory limit, by creating and removing one.
+pub(crate) fn can_limit_memory() -> bool {
+    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let name = format!("sandpod-doctor-{}", std::process::id());
+    let limits = Limits { memory: Some(PROBE_MEMORY), ..Limits::default() };
+    let mut cgroups = Cgroups::plan(Path::new(ROOT), &membership, &name, &limits);
+    cgroups.make();
+    remove(&cgroups.lines());
+    cgroups.hold("memory")
 }
 
 impl Cgroup {
