@@ -22,7 +22,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// No kubeconfig could be loaded, and this process is not in a Pod.
-    #[error("cannot load the configuration of a cluster{}: {cause}; set a kubeconfig that kubectl accepts", of(path.as_ref()))]
+    #[error(
+        "cannot load the configuration of a cluster{}: {}; set a kubeconfig that kubectl accepts",
+        of(path.as_ref()), of_kubeconfig(cause)
+    )]
     Config {
         /// The requested file, if any.
         path: Option<PathBuf>,
@@ -31,8 +34,9 @@ pub enum Error {
     },
     /// This process is in a Pod without a token, and there is no kubeconfig.
     #[error(
-        "this Pod has no usable token of a ServiceAccount: {lacking}. There is no kubeconfig in its place: {cause}; set \
-         serviceAccountName and automountServiceAccountToken: true in the Pod's specification, as deploy/agent.yaml does"
+        "this Pod has no usable token of a ServiceAccount: {lacking}. There is no kubeconfig in its place: {}; set \
+         serviceAccountName and automountServiceAccountToken: true in the Pod's specification, as deploy/agent.yaml does",
+        of_kubeconfig(cause)
     )]
     Pod {
         /// What the Pod lacks.
@@ -143,6 +147,16 @@ pub enum Error {
 
 fn of(path: Option<&PathBuf>) -> String {
     path.map(|path| format!(" from {}", path.display())).unwrap_or_default()
+}
+
+/// kube's message about a kubeconfig. It quotes the path of an unreadable file twice.
+fn of_kubeconfig(cause: &kube::config::KubeconfigError) -> String {
+    match cause {
+        kube::config::KubeconfigError::ReadConfig(cause, path) => {
+            format!("cannot read {}: {cause}", path.display())
+        }
+        other => other.to_string(),
+    }
 }
 
 /// The API server's own message if there is one: kube's `Display` repeats it as a debug print.

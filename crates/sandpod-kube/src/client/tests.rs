@@ -111,7 +111,9 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
 async fn a_kubeconfig_that_is_not_there_is_named_in_the_error() {
     let error = config(Some("/no/such/kubeconfig".as_ref()), None).await.unwrap_err().to_string();
     assert!(
-        error.starts_with("cannot load the configuration of a cluster from /no/such/kubeconfig: "),
+        error.starts_with(
+            "cannot load the configuration of a cluster from /no/such/kubeconfig: cannot read /no/such/kubeconfig: No such"
+        ),
         "{error}"
     );
 }

@@ -158,9 +158,7 @@ impl Layer {
                 serde_json::from_value::<AgentSandboxConfig>(alone.into()).map(drop)
             };
             if let Err(cause) = read {
-                let (message, next) =
-                    (format!("{name} in {source}: {cause}"), format!("It is a {}.", option.form.shown()));
-                return Err(super::refused(&message, &next));
+                return Err(wrong_value(name, source, &cause.to_string(), option));
             }
         }
         Ok(Self { options, mode })
@@ -278,9 +276,32 @@ fn parsed(option: &Entry, variable: &str, value: String) -> Result<Value> {
         return Ok(Value::String(value));
     }
     serde_json::from_str(&value).map_err(|cause| {
-        let next = format!("It is a {}, written as in JSON.", option.form.shown());
+        let next = format!("It is {}, written as in JSON.", option.form.with_article());
         super::refused(&format!("the variable {variable} can't be read: {cause}"), &next)
     })
+}
+
+/// Returns the error for a value that the option does not take. A mistyped field of an object gets a suggestion.
+fn wrong_value(name: &str, source: &str, cause: &str, option: &Entry) -> Error {
+    // serde's message: unknown field `a`, expected one of `b`, `c`
+    let mut quoted = cause.split('`').skip(1).step_by(2);
+    match quoted.next().filter(|_| cause.starts_with("unknown field ")) {
+        Some(given) => {
+            let fields: Vec<_> = quoted.collect();
+            let next = match sandpod_text::nearest(given, fields.iter().copied()) {
+                Some(meant) => format!("Did you mean '{meant}'?"),
+                None => format!("Its fields are {}.", fields.join(", ")),
+            };
+            super::refused(
+                &format!("{name} in {source} has '{given}', which is not one of its fields"),
+                &next,
+            )
+        }
+        None => {
+            let next = format!("It is {}.", option.form.with_article());
+            super::refused(&format!("{name} in {source}: {cause}"), &next)
+        }
+    }
 }
 
 fn not_text(variable: &str) -> Error {
@@ -402,6 +423,22 @@ mod tests {
         assert!(from_variable.contains("'SANDPOD_IMAGE'?"), "{from_variable}");
         let far = error_of(toml("quantum = 1"));
         assert!(far.contains("docs/configuration.md"), "{far}");
+    }
+
+    #[test]
+    fn mistyped_field_of_a_policy_gets_a_suggestion() {
+        let error = error_of(toml("[policy]\nallow_prefxes = ['/x']"));
+        assert!(
+            error.contains("has 'allow_prefxes', which is not one of its fields")
+                && error.contains("Did you mean 'allow_prefixes'?"),
+            "{error}"
+        );
+        let far = error_of(toml("[policy]\nquantum = 1"));
+        assert!(far.contains("Its fields are root_dir, ") && far.contains("deny_commands"), "{far}");
+        let no_object = error_of(toml("policy = 1"));
+        assert!(no_object.contains("It is an object."), "{no_object}");
+        let no_flag = error_of(toml("read_only_root = 1"));
+        assert!(no_flag.contains("It is true or false."), "{no_flag}");
     }
 
     #[test]

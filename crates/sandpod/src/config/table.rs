@@ -47,6 +47,15 @@ impl Form {
             Self::Objects => "list of objects",
         }
     }
+
+    /// As [`shown`](Self::shown), for a sentence.
+    pub(super) fn with_article(self) -> String {
+        match self {
+            Self::Flag => self.shown().to_owned(),
+            Self::Object => format!("an {}", self.shown()),
+            _ => format!("a {}", self.shown()),
+        }
+    }
 }
 
 /// A Rust type that an option can have.
