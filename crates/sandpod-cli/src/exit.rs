@@ -94,6 +94,12 @@ impl Failure {
         if self.message.is_empty() { self } else { Self { code: NEVER_STARTED, ..self } }
     }
 
+    /// Sets the exit code 125, unless the command line or the configuration is invalid.
+    #[must_use]
+    pub(crate) fn before_start_unless_usage(self) -> Self {
+        if self.kind == ErrorKind::InvalidInput { self } else { self.before_start() }
+    }
+
     /// Sets the exit code 255: the command in the sandbox was started and its fate is unknown.
     #[must_use]
     pub(crate) fn after_start(self) -> Self {
@@ -109,11 +115,6 @@ impl Failure {
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
-    }
-
-    /// The next step for the user.
-    pub(crate) fn next(&self) -> &str {
-        &self.next
     }
 
     /// Reports whether the failure is a timeout.
@@ -166,9 +167,10 @@ impl From<CallError> for Failure {
         let next = match &error {
             CallError::Failure(failure) => next(error.kind(), failure.code(), failure.message()),
             CallError::PathEscapes(_) => "Name a path below root_dir, without '..'.",
+            CallError::LocalDenied(_) => "Check the permissions of the file.",
             _ => "", // The message has the next step.
         };
-        Self::new(error.kind(), sentence(&error.to_string()), next)
+        Self::new(error.kind(), sentence(&without_tuple(&error.to_string())), next)
     }
 }
 
@@ -185,6 +187,18 @@ pub(crate) fn sentence(message: &str) -> String {
     format!("{first}{}{stop}", characters.as_str())
 }
 
+/// Writes the allowed prefixes of a denial as a list: the library's message has them as a Python tuple, which agents know.
+fn without_tuple(message: &str) -> String {
+    let prefixes = message
+        .split_once(" is not under any allowed prefix: (")
+        .and_then(|(path, prefixes)| Some((path, prefixes.strip_suffix(')')?.trim_end_matches(','))));
+    match prefixes {
+        Some((path, "")) => format!("{path} is not under an allowed prefix: there is none"),
+        Some((path, prefixes)) => format!("{path} is not under an allowed prefix: {prefixes}"),
+        None => message.to_owned(),
+    }
+}
+
 /// The beginnings of a guest's messages about a missing or ended process.
 const PROCESS: [&str; 2] = ["there is no process ", "the process "];
 
@@ -194,6 +208,9 @@ fn next(kind: ErrorKind, code: ErrorCode, message: &str) -> &'static str {
         ErrorCode::IsDirectory => "List its content with `sandpod ls`.",
         ErrorCode::NotADirectory => "Check the parts of the path with `sandpod ls`.",
         ErrorCode::TooLarge => "Read a smaller part, or copy the file with `sandpod cp`.",
+        ErrorCode::Policy => {
+            "Use a path or command that the policy allows, or change the policy: it is `policy` in the configuration."
+        }
         ErrorCode::PermissionDenied if message.contains("Read-only file system") => {
             "Write to the working directory, the home directory or /tmp; the rest of the file system is read-only."
         }
@@ -250,6 +267,16 @@ mod tests {
         let lines =
             "error: Path '..' escapes root_dir '/app'.\n  next: Name a path below root_dir, without '..'.";
         assert_eq!(failure.to_string(), lines);
+    }
+
+    #[test]
+    fn allowed_prefixes_are_a_list_and_no_python_tuple() {
+        let message =
+            |prefixes: &str| without_tuple(&format!("Path '/x' is not under any allowed prefix: {prefixes}"));
+        assert_eq!(message("('/tmp/',)"), "Path '/x' is not under an allowed prefix: '/tmp/'");
+        assert_eq!(message("('/a/', '/b/')"), "Path '/x' is not under an allowed prefix: '/a/', '/b/'");
+        assert_eq!(message("()"), "Path '/x' is not under an allowed prefix: there is none");
+        assert_eq!(without_tuple("the file is gone"), "the file is gone");
     }
 
     #[test]

@@ -55,12 +55,23 @@ const STDERR_PREFIX: usize = 4096;
 /// The destination of output.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// Stdout and stderr, unchanged. The beginning of stderr is kept.
-    Streams(Vec<u8>),
-    /// Our terminal, unchanged. The beginning is kept, because stderr is not apart there.
-    Terminal(Vec<u8>),
+    /// Stdout and stderr, unchanged.
+    Streams(Printed),
+    /// Our terminal, unchanged, where stderr is not apart.
+    Terminal(Printed),
     /// A buffer for a JSON value.
     Captured(Captured),
+}
+
+/// The state of output that is passed on.
+#[derive(Debug, Default)]
+pub(crate) struct Printed {
+    /// The beginning of stderr, or of the terminal's output.
+    beginning: Vec<u8>,
+    /// Holds a start error back, so that it is printed once, as an error of ours.
+    holds_start_error: bool,
+    /// The number of bytes of `beginning` that are not printed yet.
+    held: usize,
 }
 
 /// The captured output of a command.
@@ -69,6 +80,8 @@ pub(crate) struct Captured {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
     pub(crate) truncated: bool,
+    /// A stream is longer than a JSON value holds.
+    exceeds_json: bool,
 }
 
 impl Sink {
@@ -76,24 +89,45 @@ impl Sink {
         if output.is_json() { Self::Captured(Captured::default()) } else { Self::streams() }
     }
 
+    /// A sink for a command that is started now. [`Self::start_failure`] has its start error, which is not printed.
+    pub(crate) fn of_start(output: &Output) -> Self {
+        if output.is_json() {
+            Self::Captured(Captured::default())
+        } else {
+            Self::Streams(Printed::of_start())
+        }
+    }
+
+    /// As [`Self::of_start`], for a command in our terminal.
+    pub(crate) fn of_start_in_terminal() -> Self {
+        Self::Terminal(Printed::of_start())
+    }
+
     /// A sink that passes output on to stdout and stderr.
     pub(crate) fn streams() -> Self {
-        Self::Streams(Vec::new())
+        Self::Streams(Printed::default())
+    }
+
+    /// A sink that passes output on to our terminal.
+    pub(crate) fn terminal() -> Self {
+        Self::Terminal(Printed::default())
+    }
+
+    /// Prints a start error that was held back, because the command was started after all.
+    pub(crate) fn print_held(&mut self) -> Result<()> {
+        match self {
+            Self::Streams(printed) => printed.print_held(print_stderr),
+            Self::Terminal(printed) => printed.print_held(print_bytes),
+            Self::Captured(_) => Ok(()),
+        }
     }
 
     /// Writes or captures a chunk of output.
     pub(crate) fn write(&mut self, data: &[u8], stderr: bool) -> Result<()> {
         match (self, stderr) {
             (Self::Streams(_), false) => print_bytes(data),
-            (Self::Streams(beginning), true) => {
-                keep_beginning(beginning, data);
-                let written = write_all(io::stderr(), data);
-                written.map_err(|cause| Failure::local("write to stderr", &cause))
-            }
-            (Self::Terminal(beginning), _) => {
-                keep_beginning(beginning, data);
-                print_bytes(data)
-            }
+            (Self::Streams(printed), true) => printed.write(data, print_stderr),
+            (Self::Terminal(printed), _) => printed.write(data, print_bytes),
             (Self::Captured(captured), stderr) => {
                 captured.append(data, stderr);
                 Ok(())
@@ -112,7 +146,7 @@ impl Sink {
     /// The start error of the command, if it has one: the guest writes it to stderr.
     pub(crate) fn start_failure(&self, exit: &Exit) -> Option<Failure> {
         let stderr = match self {
-            Self::Streams(beginning) | Self::Terminal(beginning) => beginning,
+            Self::Streams(printed) | Self::Terminal(printed) => &printed.beginning,
             Self::Captured(captured) => &captured.stderr,
         };
         let why = stderr.strip_prefix(START_ERROR_PREFIX.as_bytes());
@@ -123,10 +157,31 @@ impl Sink {
     }
 }
 
-/// Keeps the beginning of a stream, in which a start error would be.
-fn keep_beginning(beginning: &mut Vec<u8>, data: &[u8]) {
-    let room = (STDERR_PREFIX - beginning.len()).min(data.len());
-    beginning.extend_from_slice(&data[..room]);
+impl Printed {
+    fn of_start() -> Self {
+        Self { holds_start_error: true, ..Self::default() }
+    }
+
+    fn write(&mut self, data: &[u8], print: fn(&[u8]) -> Result<()>) -> Result<()> {
+        self.print_held(print)?;
+        let is_first = self.beginning.is_empty();
+        let room = (STDERR_PREFIX - self.beginning.len()).min(data.len());
+        self.beginning.extend_from_slice(&data[..room]);
+        if self.holds_start_error && is_first && data.starts_with(START_ERROR_PREFIX.as_bytes()) {
+            self.held = room;
+            return print(&data[room..]);
+        }
+        print(data)
+    }
+
+    fn print_held(&mut self, print: fn(&[u8]) -> Result<()>) -> Result<()> {
+        let held = std::mem::take(&mut self.held);
+        print(&self.beginning[..held])
+    }
+}
+
+fn print_stderr(data: &[u8]) -> Result<()> {
+    write_all(io::stderr(), data).map_err(|cause| Failure::local("write to stderr", &cause))
 }
 
 impl Captured {
@@ -134,7 +189,15 @@ impl Captured {
         let captured = if stderr { &mut self.stderr } else { &mut self.stdout };
         let room = (MAX_CAPTURED - captured.len()).min(data.len());
         captured.extend_from_slice(&data[..room]);
-        self.truncated |= room < data.len();
+        self.exceeds_json |= room < data.len();
+        self.truncated |= self.exceeds_json;
+    }
+
+    /// Notes that the JSON value lacks the rest of the output.
+    pub(crate) fn note_truncation(&self, output: &Output) {
+        if self.exceeds_json {
+            output.note("the output is truncated: JSON has the first 1 MiB of stdout and of stderr");
+        }
     }
 
     /// The output, and the exit code or error where the command has ended.
@@ -229,7 +292,7 @@ mod tests {
     use super::*;
 
     fn fields(stdout: &[u8], truncated: bool) -> Map<String, Value> {
-        Captured { stdout: stdout.to_vec(), stderr: b"e".to_vec(), truncated }.fields()
+        Captured { stdout: stdout.to_vec(), stderr: b"e".to_vec(), truncated, ..Captured::default() }.fields()
     }
 
     #[test]

@@ -83,11 +83,11 @@ pub(crate) fn format_age(moment: Option<SystemTime>) -> String {
     )
 }
 
-/// Formats the time until `moment`.
+/// Formats the time until or since `moment`.
 pub(crate) fn format_remaining(moment: Option<SystemTime>) -> String {
     let left = |moment: SystemTime| match moment.duration_since(SystemTime::now()) {
         Ok(left) => format!("in {}", format_duration(left)),
-        Err(_) => "now".to_owned(),
+        Err(passed) => format!("{} ago", format_duration(passed.duration())),
     };
     moment.map_or_else(|| "never".to_owned(), left)
 }

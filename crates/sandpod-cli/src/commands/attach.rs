@@ -45,7 +45,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     let process = &found.process;
     let offset = if arguments.from_start || found.exit.is_some() { 0 } else { found.output_end };
     let ended = if found.terminal && found.exit.is_none() && is_interactive() {
-        interact(process, offset, &mut Sink::Terminal(Vec::new()), &mut interrupts, &context.output).await
+        interact(process, offset, &mut Sink::terminal(), &mut interrupts, &context.output).await
     } else {
         let input = can_read_stdin().then(|| send_input(process.clone(), context.output.clone()));
         let mut sink = Sink::streams();

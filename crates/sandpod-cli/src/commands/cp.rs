@@ -327,10 +327,16 @@ fn report(summary: &TreeSummary, output: &Output) -> Result<()> {
         }));
     }
     if skipped > 0 {
-        output.note(&format!("skipped: {skipped} sockets, devices and pipes"));
+        output.note(&match skipped {
+            1 => "skipped: 1 socket, device or pipe".to_owned(),
+            _ => format!("skipped: {skipped} sockets, devices and pipes"),
+        });
     }
     if links_left_out > 0 {
-        output.note(&format!("skipped: {links_left_out} links that point outside the directory"));
+        output.note(&match links_left_out {
+            1 => "skipped: 1 link that points outside the directory".to_owned(),
+            _ => format!("skipped: {links_left_out} links that point outside the directory"),
+        });
     }
     let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
     output.note(&format!("copied {files}, {}", format_size(bytes)));

@@ -5,19 +5,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use futures::StreamExt as _;
 use sandpod::{
-    CallError, Command, ErrorCode, ErrorKind, ExecuteOptions, Exit, Process, SandboxHandle, StartOptions,
-    TerminalSize,
+    CallError, Command, ErrorCode, ErrorKind, Event, ExecuteOptions, Exit, Process, Sandbox, SandboxHandle,
+    StartOptions, TerminalSize,
 };
 use serde_json::json;
 
 use super::Context;
 use crate::complete::sandboxes;
-use crate::exit::{Failure, Result};
-use crate::follow::{Sink, exit_code, follow, send_input};
+use crate::exit::{Failure, NEVER_STARTED, Result};
+use crate::follow::{Captured, Sink, exit_code, follow, send_input};
 use crate::interactive::{Ended, interact};
 use crate::interrupt::Interrupts;
-use crate::output::{Output, print_to_stderr};
+use crate::output::Output;
+use crate::processes::find;
 use crate::terminal::{can_read_stdin, is_interactive, size};
 use crate::time::{format_seconds, parse_duration};
 use crate::variables::Variables;
@@ -135,7 +137,7 @@ pub(crate) struct Finished {
 
 impl Finished {
     /// Prints the rest of the output and returns our exit code.
-    pub(crate) fn report(self, output: &Output) -> Result<ExitCode> {
+    pub(crate) fn report(mut self, output: &Output) -> Result<ExitCode> {
         let start_failure = self.ended.as_ref().ok().and_then(|exit| self.sink.start_failure(exit));
         if let Sink::Captured(captured) = &self.sink {
             let mut value = captured.value(self.ended.as_ref().map(Some));
@@ -145,11 +147,12 @@ impl Finished {
                 start_failure.as_ref().and_then(Failure::value).map(|error| ("error".to_owned(), error)),
             );
             output.json(&value)?;
+            captured.note_truncation(output);
             start_failure.map_or(Ok(()), |failure| Err(failure.printed()))?;
         } else if let Some(start_failure) = start_failure {
-            // The message of the guest on stderr has no line break.
-            print_to_stderr(&format!("\n  next: {}", start_failure.next()));
+            return Err(start_failure);
         }
+        self.sink.print_held()?;
         let exit = self.ended.map_err(Failure::printed)?;
         if let Some(note) = &exit.note {
             output.note(note);
@@ -166,7 +169,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     let command = arguments.words.command()?;
     let mut interrupts = Interrupts::listen()?;
     let target = context.target()?;
-    let finding = async { target.sandbox(&arguments.id).await.map_err(Failure::before_start) };
+    let finding = async { target.sandbox(&arguments.id).await.map_err(Failure::before_start_unless_usage) };
     let handle = interrupts.unless_interrupted(finding).await?;
     if arguments.detach {
         let CommandOptions { stdin, tty, .. } = arguments.options;
@@ -175,6 +178,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
         let process = handle.sandbox.start(command, options).await;
         let process = process.map_err(Failure::of_start)?;
         let name = process.name();
+        check_start(&handle.sandbox, name).await?;
         context
             .output
             .value(&json!({ "sandbox": handle.id.as_str(), "process": name }), || name.to_owned())?;
@@ -184,6 +188,20 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<ExitC
     let running =
         Running { handle: &handle, options: &options, keeping: Keeping::Kept, output: &context.output };
     running.run(command, &mut interrupts).await?.report(&context.output)
+}
+
+/// Fails if a command in the background was not started, for example because its program does not exist.
+async fn check_start(sandbox: &Sandbox, name: &str) -> Result<()> {
+    let found = find(sandbox, Some(name)).await.map_err(Failure::after_start)?;
+    let Some(exit) = found.exit.filter(|exit| exit.exit_code == Some(NEVER_STARTED.into())) else {
+        return Ok(());
+    };
+    let mut sink = Sink::Captured(Captured::default());
+    let mut events = found.process.attach(0);
+    while let Some(Event::Output { data, stderr, .. }) = events.next().await.transpose()? {
+        sink.write(&data, stderr)?;
+    }
+    sink.start_failure(&exit).map_or(Ok(()), Err)
 }
 
 /// A sandbox, and how a command in it is run and shown.
@@ -235,7 +253,7 @@ impl Running<'_> {
     }
 
     async fn interact(&self, process: Process, interrupts: &mut Interrupts) -> Result<Finished> {
-        let mut sink = Sink::Terminal(Vec::new());
+        let mut sink = Sink::of_start_in_terminal();
         let ended = match interact(&process, 0, &mut sink, interrupts, self.output).await {
             Ok(Ended::Exit(exit)) => Ok(exit),
             Ok(Ended::Detached) if self.keeping == Keeping::Kept => {
@@ -262,7 +280,7 @@ impl Running<'_> {
         let process = self.handle.sandbox.start(command, start).await;
         let process = process.map_err(Failure::of_start)?;
         let input = stdin.then(|| send_input(process.clone(), self.output.clone()));
-        let mut sink = Sink::new(self.output);
+        let mut sink = Sink::of_start(self.output);
         let following = follow(&process, 0, &mut sink, self.output);
         let followed = wait_forwarding_signals(&process, self.keeping, following, interrupts).await;
         if let Some(input) = input {

@@ -13,6 +13,9 @@ use crate::output::Output;
 use crate::target::{Lifetime, Target};
 use crate::time::{format_remaining, timestamp};
 
+/// The status of a sandbox that ended before its time.
+pub(super) const LOST: &str = "lost";
+
 const EXAMPLES: &str = "\
 Examples:
   sandpod info ID
@@ -48,7 +51,7 @@ pub(super) fn value(info: &SandboxInfo, target: &Target) -> Value {
         "id": info.id.as_str(),
         "mode": target.mode.as_str(),
         "namespace": info.namespace,
-        "status": info.status.as_str(),
+        "status": status(info),
         "generation": info.generation,
         "created_at": info.created_at.and_then(timestamp),
         "last_activity": info.last_activity.and_then(timestamp),
@@ -82,6 +85,11 @@ pub(super) fn format_policy(info: &SandboxInfo) -> String {
     )
 }
 
+/// The status of a sandbox. `lost`: it ended before its time, and a further use of its id may bring it back.
+pub(super) fn status(info: &SandboxInfo) -> &'static str {
+    if info.is_lost { LOST } else { info.status.as_str() }
+}
+
 fn lines(info: &SandboxInfo, target: &Target) -> String {
     let mut lines = String::new();
     let mut line = |name: &str, value: &str| {
@@ -92,7 +100,7 @@ fn lines(info: &SandboxInfo, target: &Target) -> String {
     if !info.namespace.is_empty() {
         line("namespace", &info.namespace);
     }
-    line("status", info.status.as_str());
+    line("status", status(info));
     line("generation", &info.generation.to_string());
     line("created", &info.created_at.and_then(timestamp).unwrap_or_else(|| "not yet".to_owned()));
     if let Some(used) = info.last_activity.and_then(timestamp) {

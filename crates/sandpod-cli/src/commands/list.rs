@@ -115,7 +115,7 @@ fn row(info: &SandboxInfo) -> Vec<String> {
     let labels: Vec<_> = info.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     vec![
         info.id.to_string(),
-        info.status.as_str().to_owned(),
+        info::status(info).to_owned(),
         format_age(info.created_at),
         format_remaining(info.expires_at),
         if labels.is_empty() { "-".to_owned() } else { labels.join(",") },

@@ -16,7 +16,8 @@ use crate::processes::find;
 use crate::time::parse_duration;
 
 const EXAMPLES: &str = "\
-Only the end of long output is kept. A note on stderr reports discarded output.
+The sandbox keeps only the end of long output; a note on stderr reports discarded output. JSON has the first 1 MiB of what \
+is kept of stdout and of stderr, and `truncated` reports that output is missing.
 
 Examples:
   sandpod logs ID                    output of the command that was started last
@@ -65,6 +66,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
         let mut value = captured.value(ended.as_ref().map(Option::as_ref));
         value.insert("process".to_owned(), json!(found.process.name()));
         context.output.json(&value)?;
+        captured.note_truncation(&context.output);
     }
     ended.map(drop).map_err(Failure::printed)
 }

@@ -89,7 +89,8 @@ pub(super) async fn in_new_sandbox(
     work: impl AsyncFnOnce(&SandboxHandle, &mut Interrupts, &Output) -> Result<Finished>,
 ) -> Result<Finished> {
     let mut interrupts = Interrupts::listen()?;
-    let provider = target.creating_provider(Lifetime::Process).await.map_err(Failure::before_start)?;
+    let provider =
+        target.creating_provider(Lifetime::Process).await.map_err(Failure::before_start_unless_usage)?;
     if !target.has_ttl() {
         request.idle_ttl = Some(IDLE_TTL);
         request.ttl = (target.mode == Mode::AgentSandbox).then_some(CLAIM_TTL);

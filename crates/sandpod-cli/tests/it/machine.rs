@@ -105,6 +105,29 @@ fn a_sandbox_of_root_runs_as_nobody_on_the_machine() {
 }
 
 #[test]
+fn the_guest_is_named_after_its_sandbox_on_the_machine() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id named --quiet");
+    let names = stage.run(
+        "guest=$(cat .local/state/sandpod/local/named/lock); outside=$(ps -o ppid= -p $guest | tr -d ' '); \
+         ps -o comm=,args= -p $guest,$outside",
+    );
+    stage.run("sandpod delete named");
+    assert_eq!(names.lines().count(), 2, "{names}");
+    assert!(names.lines().all(|line| line.starts_with("sandpod-guest ")), "{names}");
+    assert!(names.lines().all(|line| line.contains(" sandpod-guest named ")), "{names}");
+}
+
+#[test]
+fn a_sandbox_has_the_names_of_the_distribution() {
+    let stage = Stage::new();
+    if stage.run("test -e /etc/os-release; echo $?") == "0\n" {
+        assert_eq!(stage.run("sandpod run 'cat /etc/os-release' | cmp - /etc/os-release"), "");
+    }
+    assert_eq!(stage.run("sandpod run 'echo x 2> /dev/null > /etc/os-release || echo denied'"), "denied\n");
+}
+
+#[test]
 fn concurrent_sandboxes_are_isolated() {
     let stage = Stage::new();
     let line = "(sandpod run 'echo one > f; sleep 0.5; cat f') & (sandpod run 'echo two > f; sleep 0.5; cat f') & wait";

@@ -10,6 +10,7 @@ mod doctor;
 mod document;
 mod documents;
 mod examples;
+mod errors;
 mod habits;
 mod ids;
 mod isolation;

@@ -39,6 +39,9 @@ pub struct SandboxInfo {
     pub expires_at: Option<SystemTime>,
     /// Its state.
     pub status: Status,
+    /// Whether it is [`Status::Terminated`] although its time is not up: its Pod or its guest is lost. In local mode, the
+    /// next use of its id starts its guest again.
+    pub is_lost: bool,
     /// The number of places that it has had.
     pub generation: u32,
     /// The delivery of the guest into its Pod. None for a sandbox without a Pod.
@@ -71,6 +74,7 @@ impl SandboxInfo {
             guest_delivery,
             guest_delivery_reason: guest_delivery_reason.flatten(),
             status: record.status(now),
+            is_lost: record.is_lost(now),
             expires_at: record.expires_at(None),
             thread_id: record.labels.get(THREAD_ID).cloned(),
             cold_reason: record.annotations.get(COLD_REASON).cloned(),

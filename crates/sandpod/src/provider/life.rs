@@ -73,6 +73,11 @@ impl Record {
         }
     }
 
+    /// Returns whether its place is lost before its time is up.
+    pub(crate) fn is_lost(&self, now: SystemTime) -> bool {
+        self.place_state == PlaceState::Lost && !self.is_collectable(None, now)
+    }
+
     /// Returns the time of the last recorded use, or of its creation.
     pub(crate) fn used_at(&self) -> Option<SystemTime> {
         self.last_activity.max(self.created_at)
@@ -238,6 +243,11 @@ mod tests {
         assert_eq!((ended.status(at(1)), ended.is_collectable(None, at(1))), (Status::Terminated, true));
         let lost = Record { place_state: PlaceState::Lost, ..record() };
         assert_eq!((lost.status(at(1)), lost.is_collectable(None, at(1))), (Status::Terminated, false));
+        assert_eq!(
+            (lost.is_lost(at(1)), ended.is_lost(at(1)), record().is_lost(at(1))),
+            (true, false, false)
+        );
+        assert!(!Record { ttl: seconds(1), ..lost }.is_lost(at(1)), "its time is up");
     }
 
     #[test]
