@@ -25,7 +25,7 @@ use self::anchor::{Anchor, Anchors, NewSandbox};
 pub(crate) use self::cgroups::can_limit_memory;
 pub use self::config::{LocalConfig, LocalNetwork};
 pub use self::guest::GuestProgram;
-pub(crate) use self::guest::NOBODY;
+pub(crate) use self::guest::changed_user;
 use self::guest::{StartOptions, Started};
 pub use self::mount::LocalMount;
 use self::record::Stored;

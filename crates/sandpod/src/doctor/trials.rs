@@ -5,10 +5,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::process::geteuid;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::backend::local::{NOBODY, can_limit_memory};
+use crate::backend::local::{can_limit_memory, changed_user};
 
 /// The error with which a child process reports success: it executes no program.
 const DONE: Errno = Errno::CANCELED;
@@ -28,12 +27,12 @@ impl Trials {
     }
 }
 
-/// Makes namespaces in a child process. A guest of root is nobody there.
+/// Makes namespaces in a child process. A guest of root changes its user first.
 #[expect(unsafe_code, reason = "code in a child process before its exec has no safe interface")]
 fn make_namespaces() -> io::Result<()> {
     let mut child = Command::new("/");
-    if geteuid().is_root() {
-        child.uid(NOBODY).gid(NOBODY);
+    if let Some(user) = changed_user() {
+        child.uid(user).gid(user);
     }
     // SAFETY: the closure only makes system calls, and no descriptors are unshared.
     unsafe {

@@ -21,7 +21,7 @@ use super::{LocalMount, LocalNetwork};
 use crate::{Result, SandboxId, guest_binaries};
 
 /// The guest's user outside its namespaces if its creator is root.
-pub(crate) const NOBODY: u32 = 65534;
+const UNPRIVILEGED_USER: u32 = 65534;
 /// The longest time that a guest may take to build its root.
 const LONGEST_START: Duration = Duration::from_secs(30);
 /// The interval of checks whether a guest has started or exited.
@@ -118,7 +118,7 @@ impl Loading {
         listener: &UnixListener,
     ) -> io::Result<Started> {
         let Self { control, process } = self;
-        let user = (rustix::process::geteuid().is_root() && is_known(NOBODY)).then_some(NOBODY);
+        let user = changed_user();
         anchor.make_places(user)?;
         let cgroups = anchor.make_cgroups(&options.limits)?;
         // The guest creates its namespaces after it has got its setup. This cgroup is then their root.
@@ -142,6 +142,11 @@ fn await_start(mut control: &UnixStream, anchor: &Anchor) -> io::Result<()> {
         }
         _ => Err(io::Error::other(last_words(anchor).unwrap_or_else(|| "its guest was killed".to_owned()))),
     }
+}
+
+/// Returns the user to which a guest changes. None: it keeps that of its creator.
+pub(crate) fn changed_user() -> Option<u32> {
+    (rustix::process::geteuid().is_root() && is_known(UNPRIVILEGED_USER)).then_some(UNPRIVILEGED_USER)
 }
 
 /// Reports whether a user exists in our user namespace, which may contain root only.
