@@ -139,8 +139,8 @@ impl Process for ProcessService {
         let work = |_| async move {
             let process = table.start(launch, &request, slot?, &children, &watchdog);
             // The follower of a paced process gets this from its output.
-            if !request.paced {
-                table.find(&process)?.executed_or_ended().await;
+            if let (false, Ok(started)) = (request.paced, table.find(&process)) {
+                started.executed_or_ended().await;
             }
             Ok(StartResponse { process })
         };

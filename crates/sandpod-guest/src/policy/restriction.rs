@@ -28,9 +28,9 @@ impl Restriction {
         rules.iter().map(|rules| Layer::new(kernel, rules)).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Returns whether there is any policy.
-    pub(crate) fn is_any(&self) -> bool {
-        !self.0.is_empty()
+    /// Returns whether Landlock restricts the command.
+    pub(crate) fn has_ruleset(&self) -> bool {
+        self.0.iter().any(|layer| layer.ruleset.is_some())
     }
 
     /// Restricts the calling thread, and all that it starts, permanently. It runs between fork and exec and makes system

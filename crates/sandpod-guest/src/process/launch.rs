@@ -164,7 +164,7 @@ impl Launch {
             }
             (ErrorKind::NotFound, What::Argv(_)) => format!("there is no program {name}"),
             (ErrorKind::PermissionDenied, _)
-                if self.restriction.as_ref().is_ok_and(|restriction| restriction.is_any()) =>
+                if self.restriction.as_ref().is_ok_and(|restriction| restriction.has_ruleset()) =>
             {
                 format!(
                     "{name} may not be executed; a policy's readable roots must hold it and the libraries that it needs"
