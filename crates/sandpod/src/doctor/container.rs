@@ -36,15 +36,15 @@ impl Container {
         }
     }
 
-    /// Returns the finding, which depends on whether sandboxes run in the container.
-    pub(super) fn finding(self, runs_sandboxes: bool) -> Finding {
+    /// Returns the finding, which depends on whether the container allows sandboxes. None: unknown.
+    pub(super) fn finding(self, allows_sandboxes: Option<bool>) -> Finding {
         let name = match self {
             Self::Dev => "this is a devcontainer",
             Self::Docker => "this is a Docker container",
             Self::Podman => "this is a Podman container",
             Self::Kubernetes => "this is a Pod",
         };
-        if runs_sandboxes {
+        if allows_sandboxes == Some(true) {
             return Finding::good(CHECK, format!("{name}, which allows sandboxes"));
         }
         let fix = match self {
@@ -61,7 +61,10 @@ impl Container {
             }
             Self::Kubernetes => "Use --mode raw, which creates sandboxes as Pods beside this one.",
         };
-        Finding::bad(CHECK, format!("{name}, which does not allow sandboxes"), fix)
+        match allows_sandboxes {
+            Some(_) => Finding::bad(CHECK, format!("{name}, which does not allow sandboxes"), fix),
+            None => Finding::unsure(CHECK, format!("{name}, which may not allow sandboxes"), fix),
+        }
     }
 }
 
@@ -103,8 +106,9 @@ mod tests {
             (Container::Podman, "--security-opt unmask=ALL"),
             (Container::Kubernetes, "--mode raw"),
         ] {
-            assert!(fix(container.finding(false)).contains(flag), "{container:?}");
-            assert_eq!(container.finding(true).verdict, Verdict::Good);
+            assert!(fix(container.finding(Some(false))).contains(flag), "{container:?}");
+            assert_eq!(container.finding(Some(true)).verdict, Verdict::Good);
+            assert_eq!(container.finding(None).verdict, Verdict::Unsure);
         }
     }
 }

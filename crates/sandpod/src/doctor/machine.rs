@@ -18,12 +18,14 @@ pub async fn examine_machine(provider: &Provider, probe: bool, findings: &mut im
     let enforced = if probe { examine_sandbox(provider, &mut of_sandbox).await } else { None };
     let trials = Trials::run();
     findings.extend(examine(Path::new("/"), &trials, enforced));
-    let runs_sandboxes = if probe {
-        of_sandbox.iter().all(|finding| finding.verdict != Verdict::Bad)
-    } else {
-        trials.namespaces.is_ok()
+    let has_failed = of_sandbox.iter().any(|finding| finding.verdict == Verdict::Bad);
+    let allows_sandboxes = match &trials.namespaces {
+        Err(_) => Some(false),
+        // The reason may be another one, such as a full disk.
+        Ok(()) => (!has_failed).then_some(true),
     };
-    findings.extend(Container::of_process(Path::new("/")).map(|container| container.finding(runs_sandboxes)));
+    let container = Container::of_process(Path::new("/"));
+    findings.extend(container.map(|container| container.finding(allows_sandboxes)));
     findings.extend(of_sandbox);
 }
 
@@ -128,7 +130,7 @@ fn cgroups(root: &Path, trials: &Trials) -> Finding {
 fn landlock(root: &Path, enforced: Option<Enforced>) -> Finding {
     const CHECK: &str = "Landlock";
     if enforced.is_some_and(|enforced| enforced.files) {
-        return Finding::good(CHECK, "a policy of roots was enforced in the probe sandbox");
+        return Finding::good(CHECK, "the guest of the probe sandbox can enforce policies of roots");
     }
     match read(root, "sys/kernel/security/lsm") {
         Some(modules) if modules.split(',').any(|name| name == "landlock") => match enforced {
