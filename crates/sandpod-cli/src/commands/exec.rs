@@ -32,6 +32,9 @@ const SIGHUP: i32 = 1;
 /// The terminal type where TERM is not set.
 const TERM: &str = "xterm";
 
+/// The guest's note on a command that failed because there is no network.
+const NO_NETWORK: &str = "this sandbox has no network";
+
 const EXAMPLES: &str = "\
 The exit code is the command's, or 125 if it was not started. On a terminal the command gets one, too: Ctrl-] detaches \
 from it. Without a terminal the first Ctrl-C is forwarded to the command, and the second kills it.
@@ -154,8 +157,10 @@ impl Finished {
         }
         self.sink.print_held()?;
         let exit = self.ended.map_err(Failure::printed)?;
-        if let Some(note) = &exit.note {
-            output.note(note);
+        match exit.note.as_deref() {
+            Some(NO_NETWORK) => output.note(&format!("{NO_NETWORK}; see --network")),
+            Some(note) => output.note(note),
+            None => {}
         }
         if let Some(timeout) = self.timeout.filter(|_| exit.timed_out) {
             output.note(&format!("Command timed out after {}", format_seconds(timeout)));

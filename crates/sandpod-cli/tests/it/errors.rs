@@ -161,7 +161,10 @@ fn missing_program_of_a_run_is_an_error_with_a_next_step() {
 fn command_without_network_gets_a_note() {
     let stage = Stage::new();
     let failed = stage.run("sandpod run 'echo \"curl: (6) Could not resolve host: x\" >&2; exit 6'");
-    assert!(failed.contains("Could not resolve host: x\nthis sandbox has no network"), "{failed}");
+    assert!(
+        failed.contains("Could not resolve host: x\nthis sandbox has no network; see --network\n"),
+        "{failed}"
+    );
     assert!(failed.ends_with("[exit 6]\n"), "{failed}");
     assert_eq!(stage.run("sandpod run 'echo Could not resolve host'"), "Could not resolve host\n");
     assert_eq!(stage.run("sandpod run 'echo other; exit 6'"), "other\n[exit 6]\n");

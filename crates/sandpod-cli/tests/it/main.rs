@@ -9,8 +9,8 @@ mod doctor;
 #[path = "../support/document.rs"]
 mod document;
 mod documents;
-mod examples;
 mod errors;
+mod examples;
 mod habits;
 mod ids;
 mod isolation;
