@@ -136,9 +136,10 @@ pub(crate) fn build_released_programs(
     zigbuild: impl FnOnce() -> Result<Command>,
 ) -> Result<[PathBuf; 2]> {
     let packages = &[COMMAND, ROUTER];
-    let build = Build { packages, programs: &PROGRAMS, arch, profile: Profile::Dist, guests: Some(guests) };
+    let programs =
+        Build { packages, programs: &PROGRAMS, arch, profile: Profile::Dist, guests: Some(guests) };
     let zigbuild = if arch == Arch::own() { None } else { Some(zigbuild()?) };
-    let built = build.run(zigbuild)?;
+    let built = programs.run(zigbuild)?;
     Ok(PROGRAMS.map(|program| built.join(program)))
 }
 

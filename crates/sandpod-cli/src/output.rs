@@ -179,11 +179,8 @@ struct Step(String);
 /// Names an operation by the values of its fields: `execute in work: `.
 fn step(fields: &str) -> String {
     let value = |name: &str| {
-        let fields = fields.split(' ');
-        fields
-            .filter_map(|field| field.strip_prefix(name)?.strip_prefix('='))
-            .next()
-            .map(|value| value.trim_matches('"').to_owned())
+        let value = fields.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        value.map(|value| value.trim_matches('"').to_owned())
     };
     match (value("name"), value("sandbox").filter(|id| !id.is_empty())) {
         (Some(name), Some(id)) => format!("{name} in {id}: "),

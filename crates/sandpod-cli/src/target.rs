@@ -158,7 +158,7 @@ impl Target {
             let own = || GuestProgram { path: "/proc/self/exe".into(), args: vec![GUEST.to_owned()] };
             config.program = Some(GuestProgram::installed()?.unwrap_or_else(own));
             config.ends_with_process = lifetime == Lifetime::Process;
-            config.mounts = self.options.creation.mounts.clone();
+            config.mounts.clone_from(&self.options.creation.mounts);
         }
         Ok(Provider::open(config).await?)
     }

@@ -21,7 +21,7 @@ pub(crate) struct CommandWords {
 impl CommandWords {
     /// Returns the command. Several words, or words after `--`, are a program with its arguments; a single word is a line.
     pub(crate) fn command(self) -> Result<Command> {
-        let is_explicit = follows_dashes(std::env::args_os().collect(), &self.words);
+        let is_explicit = follows_dashes(&std::env::args_os().collect::<Vec<_>>(), &self.words);
         self.interpreted(is_explicit)
     }
 
@@ -48,7 +48,7 @@ impl CommandWords {
 }
 
 /// Reports whether `--` comes directly before the words, which are the last arguments.
-fn follows_dashes(arguments: Vec<OsString>, words: &[String]) -> bool {
+fn follows_dashes(arguments: &[OsString], words: &[String]) -> bool {
     let before = arguments.len().checked_sub(words.len() + 1);
     before.is_some_and(|before| arguments[before] == "--")
 }
@@ -84,11 +84,11 @@ mod tests {
 
     #[test]
     fn dashes_are_found_directly_before_the_words_only() {
-        let arguments = |line: &str| line.split(' ').map(OsString::from).collect();
+        let arguments = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         let one = ["x".to_owned()];
-        assert!(follows_dashes(arguments("sandpod run -- x"), &one));
-        assert!(!follows_dashes(arguments("sandpod run x"), &one));
+        assert!(follows_dashes(&arguments("sandpod run -- x"), &one));
+        assert!(!follows_dashes(&arguments("sandpod run x"), &one));
         let three = ["x", "--", "y"].map(str::to_owned);
-        assert!(!follows_dashes(arguments("sandpod run x -- y"), &three));
+        assert!(!follows_dashes(&arguments("sandpod run x -- y"), &three));
     }
 }

@@ -83,7 +83,7 @@ async fn copy(arguments: &Arguments, context: &Context) -> Result<TreeSummary> {
         Copier { target, output: &context.output, sandbox: None, has_several: sources.len() > 1 };
     let mut all = TreeSummary::default();
     for from in sources {
-        let copied = match (Location::of(from), Location::of(to)) {
+        let summary = match (Location::of(from), Location::of(to)) {
             (Location::Local(from), Location::Sandbox { id, path }) => copier.upload(from, id, path).await?,
             (Location::Sandbox { id, path }, Location::Local(to)) => copier.download(id, path, to).await?,
             _ => {
@@ -93,7 +93,7 @@ async fn copy(arguments: &Arguments, context: &Context) -> Result<TreeSummary> {
                 ));
             }
         };
-        add(&mut all, &copied);
+        add(&mut all, &summary);
     }
     Ok(all)
 }

@@ -68,6 +68,7 @@ pub(crate) struct Arguments {
 
 // The options of commands in a sandbox. No doc comment: it would replace the help of the command.
 #[derive(Args, Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct CommandOptions {
     /// Time after which the command and its child processes are killed; 0 disables it [default: default_exec_timeout, if set]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]

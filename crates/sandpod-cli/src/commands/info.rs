@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use sandpod::SandboxInfo;
+use sandpod::{GuestDelivery, SandboxInfo};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -63,7 +63,7 @@ pub(super) fn value(info: &SandboxInfo, target: &Target) -> Value {
         "network": info.network,
         "limits": info.limits,
         "policy_sha256": info.policy_sha256,
-        "guest_delivery": info.guest_delivery.map(|delivery| delivery.as_str()),
+        "guest_delivery": info.guest_delivery.map(GuestDelivery::as_str),
         "state_dir": info.state_dir,
     })
 }

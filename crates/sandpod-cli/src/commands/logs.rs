@@ -144,7 +144,7 @@ fn last_lines(chunks: &[Chunk], lines: usize) -> Vec<(&[u8], bool)> {
         } else {
             breaks.map(|(at, _)| at + 1).nth(left - 1)
         };
-        let counted = data[..end].iter().filter(|byte| **byte == b'\n').count();
+        let counted = data[..end].split(|byte| *byte == b'\n').count() - 1;
         parts.push((&data[start.unwrap_or_default()..], *stderr));
         if start.is_some() {
             break;

@@ -345,7 +345,7 @@ impl Started {
     fn with_network_note(&self, mut exit: Exit) -> Exit {
         if exit.exit_code != 0 && exit.note.is_empty() {
             let end = searched(self.state.borrow().history.pieces());
-            exit.note = network_note(exit.exit_code, &end).unwrap_or_default().to_owned();
+            network_note(exit.exit_code, &end).unwrap_or_default().clone_into(&mut exit.note);
         }
         exit
     }

@@ -285,23 +285,16 @@ fn parsed(option: &Entry, variable: &str, value: String) -> Result<Value> {
 fn wrong_value(name: &str, source: &str, cause: &str, option: &Entry) -> Error {
     // serde's message: unknown field `a`, expected one of `b`, `c`
     let mut quoted = cause.split('`').skip(1).step_by(2);
-    match quoted.next().filter(|_| cause.starts_with("unknown field ")) {
-        Some(given) => {
-            let fields: Vec<_> = quoted.collect();
-            let next = match sandpod_text::nearest(given, fields.iter().copied()) {
-                Some(meant) => format!("Did you mean '{meant}'?"),
-                None => format!("Its fields are {}.", fields.join(", ")),
-            };
-            super::refused(
-                &format!("{name} in {source} has '{given}', which is not one of its fields"),
-                &next,
-            )
-        }
-        None => {
-            let next = format!("It is {}.", option.form.with_article());
-            super::refused(&format!("{name} in {source}: {cause}"), &next)
-        }
-    }
+    let Some(given) = quoted.next().filter(|_| cause.starts_with("unknown field ")) else {
+        let next = format!("It is {}.", option.form.with_article());
+        return super::refused(&format!("{name} in {source}: {cause}"), &next);
+    };
+    let fields: Vec<_> = quoted.collect();
+    let next = match sandpod_text::nearest(given, fields.iter().copied()) {
+        Some(meant) => format!("Did you mean '{meant}'?"),
+        None => format!("Its fields are {}.", fields.join(", ")),
+    };
+    super::refused(&format!("{name} in {source} has '{given}', which is not one of its fields"), &next)
 }
 
 fn not_text(variable: &str) -> Error {

@@ -188,10 +188,7 @@ impl Claim {
         let state = self.place_state(&config.namespace, pod);
         let guest = GuestDelivery::noted(&self.annotations);
         let facts = Facts { limits: pod.map(limits).unwrap_or_default(), ..Facts::default() };
-        Record {
-            facts,
-            ..self.recorded.record(&config.namespace, &config.label_prefix, pod, state, guest)
-        }
+        Record { facts, ..self.recorded.record(&config.namespace, &config.label_prefix, pod, state, guest) }
     }
 
     fn place_state(&self, namespace: &str, pod: Option<&Pod>) -> PlaceState {
