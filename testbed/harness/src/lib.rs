@@ -49,6 +49,7 @@ const NAMESPACES_ROLE: &str = include_str!("../../../deploy/rbac/raw-namespaces.
 const NAMESPACES_ACCOUNT: &str = "sandpod-raw-namespaces";
 const AGENT_SANDBOX_ROLE: &str = include_str!("../../../deploy/rbac/agent-sandbox.yaml");
 const ROUTER_ROLE: &str = include_str!("../../../deploy/rbac/router.yaml");
+const ROUTER_WAKE_ROLE: &str = include_str!("../../../deploy/rbac/router-wake.yaml");
 const ROUTER_ACCOUNT: &str = "sandpod-router";
 
 /// A namespaced object with the properties that the waits need.
@@ -201,9 +202,10 @@ impl Namespace {
         self.client_as("sandpod-agent-sandbox", "extensions.agents.x-k8s.io", "sandboxclaims").await
     }
 
-    /// A kubeconfig with the permissions of deploy/rbac/router.yaml.
+    /// A kubeconfig with the permissions of deploy/rbac/router.yaml and router-wake.yaml.
     pub async fn router(&self) -> Kubeconfig {
         self.apply(ROUTER_ROLE).await;
+        self.apply(ROUTER_WAKE_ROLE).await;
         let reviews =
             json!({ "verb": "create", "group": "authentication.k8s.io", "resource": "tokenreviews" });
         let client = self.token_client(ROUTER_ACCOUNT).await;
@@ -307,9 +309,11 @@ impl Namespace {
             + Serialize
             + DeserializeOwned,
     {
-        object["metadata"]["name"] = json!(cluster_role_name(&self.name));
-        if object.get("roleRef").is_some() {
-            object["roleRef"]["name"] = json!(cluster_role_name(&self.name));
+        let own_name = |name: &Value| json!(cluster_role_name(name.as_str().unwrap_or_default(), &self.name));
+        object["metadata"]["name"] = own_name(&object["metadata"]["name"]);
+        // A role of Kubernetes itself keeps its name.
+        if object["roleRef"]["name"].as_str().is_some_and(|role| !role.starts_with("system:")) {
+            object["roleRef"]["name"] = own_name(&object["roleRef"]["name"]);
         }
         let created =
             Api::<K>::all(self.admin.clone()).create(&PostParams::default(), &from_json(object)).await;
@@ -361,14 +365,16 @@ fn through(proxy: SocketAddr, mut config: Config) -> Client {
 
 /// Deletes the objects that [`Namespace::raw_namespaces`] or [`Namespace::router`] created outside of the namespace.
 async fn delete_cluster_role(admin: &Client, namespace: &str) {
-    let (name, how) = (cluster_role_name(namespace), DeleteParams::default());
-    // Most tests have none. One that stays grants nothing after its ServiceAccount is gone.
-    let _ = Api::<ClusterRoleBinding>::all(admin.clone()).delete(&name, &how).await;
-    let _ = Api::<ClusterRole>::all(admin.clone()).delete(&name, &how).await;
+    for role in [NAMESPACES_ACCOUNT, ROUTER_ACCOUNT, "sandpod-router-reviews", "sandpod-router-wake"] {
+        let (name, how) = (cluster_role_name(role, namespace), DeleteParams::default());
+        // Most tests have none. One that stays grants nothing after its ServiceAccount is gone.
+        let _ = Api::<ClusterRoleBinding>::all(admin.clone()).delete(&name, &how).await;
+        let _ = Api::<ClusterRole>::all(admin.clone()).delete(&name, &how).await;
+    }
 }
 
-fn cluster_role_name(namespace: &str) -> String {
-    format!("{NAMESPACES_ACCOUNT}-{namespace}")
+fn cluster_role_name(role: &str, namespace: &str) -> String {
+    format!("{role}-{namespace}")
 }
 
 fn belongs_to_namespace(object: &str) -> bool {

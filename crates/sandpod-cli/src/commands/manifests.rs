@@ -37,7 +37,7 @@ The default mode is raw, unless SANDPOD_MODE or the configuration file sets agen
 In raw mode, all prints the namespace, the RBAC objects, the NetworkPolicy and, with --image, the reaper. In agent-sandbox \
 mode, it prints the namespace, the RBAC objects, the template and the warm pool.
 
-The router is agent-sandbox's own; sandpod-router proves who its callers are and what they may use.
+The router is agent-sandbox's own; sandpod-router authorizes each request.
 
 --image is the image of the sandboxes for a template, an image with the sandpod command for the reaper, and the image of \
 the router for a router. A template opens no port, and clients connect by exec; --router-door adds access \

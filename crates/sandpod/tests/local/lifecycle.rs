@@ -303,7 +303,7 @@ pub(super) async fn an_interrupted_delete_is_finished_by_cleanup_or_by_the_next_
         run(&handle, "echo old > file").await;
         let path = state_dir.path().join(id).join("record.json");
         let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        record["claim"] = "".into();
+        record["uid"] = "".into();
         std::fs::write(&path, record.to_string()).unwrap();
     };
     give_up("next").await;

@@ -61,7 +61,17 @@ impl AgentSandbox {
         location: &GuestLocation,
     ) -> Result<Box<dyn ByteStream>, DialError> {
         let connection = self.http_connection(mode, location, self.0.config.server_port).await?;
-        websocket(connection.stream, &connection.host, &connection.headers).await
+        let opened = websocket(connection.stream, &connection.host, &connection.headers).await;
+        let config = &self.0.config;
+        let no_token = mode != ConnectionMode::InCluster
+            && config.router_token.is_none()
+            && config.router_token_file.is_none();
+        opened.map_err(|error| match error {
+            DialError::Denied(why) if no_token => {
+                DialError::Denied(format!("{why} (neither router_token nor router_token_file is set)"))
+            }
+            error => error,
+        })
     }
 
     /// Checks that the options are set that a mode needs.

@@ -16,7 +16,8 @@ use crate::backend::{CreateSpec, Facts, POLICY_SHA256, PlaceState, Record};
 /// The contents of `record.json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Stored {
-    /// Identifies the sandbox: the guest is bound to it.
+    /// Identifies the sandbox: the guest is bound to it. The alias is the name that builds before 0.1.0 wrote.
+    #[serde(alias = "claim")]
     pub(super) uid: String,
     pub(super) generation: u32,
     /// The number of changes.
