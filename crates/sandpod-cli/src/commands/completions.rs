@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<()> {
             "Use bash, zsh, fish, elvish or powershell.",
         )
     })?;
-    // The script runs `sandpod` for each completion, so that it knows sandboxes, paths and commands.
+    // The script runs `sandpod` for each completion, which lists sandboxes, paths and commands.
     let written = shell.write_registration("COMPLETE", "sandpod", "sandpod", "sandpod", &mut script);
     written.map_err(|cause| Failure::local("write the script", &cause))?;
     print_bytes(&script)
