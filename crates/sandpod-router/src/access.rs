@@ -1,7 +1,7 @@
 //! Authorization: each request proves its caller, and the caller's right to the sandbox.
 //!
-//! [`Access::authenticate`] reads the credential: a [scoped token](crate::scoped_token), a Kubernetes token or a client certificate.
-//! [`Access::authorize`] compares it with the sandbox that the request was resolved to, or lets the API server
+//! `Access::authenticate` reads the credential: a [scoped token](crate::scoped_token), a Kubernetes token or a client certificate.
+//! `Access::authorize` compares it with the sandbox that the request was resolved to, or lets the API server
 //! [review](reviews) the right.
 
 pub mod reviews;
