@@ -13,7 +13,7 @@ kill_all() {
   done
 }
 # Waits for a moment until the output of a killed command is complete.
-complete() {
+finish() {
   n=10
   while [ ! -e "$d.output.whole" ] && [ $n -gt 0 ]; do
     nap

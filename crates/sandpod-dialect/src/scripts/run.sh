@@ -150,7 +150,7 @@ if [ -s "$d.status" ]; then
   end "$(cat "$d.status")" - $note
 else
   kill_all "$mark"
-  complete
+  finish
   end 124 timeout
 fi
 [ -e "$d.started/late" ] || kill "$waiting"
