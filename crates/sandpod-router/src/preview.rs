@@ -18,6 +18,8 @@ pub(crate) const PARAMETER: &str = "sandpod-share";
 const SHARE_COOKIE: &str = "__Host-sandpod-share";
 /// The path of a preview that signs a shared link.
 pub(crate) const SHARE_PATH: &str = "/.sandpod/share";
+/// The relation of the page that made a request to the host of the request. Browsers set it, and pages cannot.
+const FETCH_SITE: &str = "sec-fetch-site";
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(3600);
 const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -85,7 +87,7 @@ pub(crate) enum Shared {
     Cookie(Share),
 }
 
-/// Finds a valid token for `preview` in a request. A request by cookie must not come from another site's page.
+/// Finds a valid token for `preview` in a request that [`check_source`] admitted.
 pub(crate) fn shared(
     head: &request::Parts,
     preview: &Preview,
@@ -97,10 +99,8 @@ pub(crate) fn shared(
         return Ok(Some(Shared::Link(Box::new(redirect(&rest, &token, &share)?))));
     }
     let Some(token) = cookie(&head.headers) else { return Ok(None) };
-    let Some(share) = keys.verify_share(token).filter(|share| share.is_for(preview)) else {
-        return Ok(None);
-    };
-    if comes_from_elsewhere(head) { Err(Refusal::forbidden()) } else { Ok(Some(Shared::Cookie(share))) }
+    let share = keys.verify_share(token).filter(|share| share.is_for(preview));
+    Ok(share.map(Shared::Cookie))
 }
 
 /// Splits the token off a query; the rest stays as it was written.
@@ -152,17 +152,31 @@ pub(crate) fn remove_cookie(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a page of another host made the request, for example the preview of another sandbox. Browsers send the cookie
-/// then, too, because both hosts belong to one site. A link that a user follows is permitted.
+/// Refuses a request that a page of another host made, whatever its credential is. No page may sign a shared link, because
+/// the content of a sandbox could then extend its own link.
+pub(crate) fn check_source(head: &request::Parts) -> Result<(), Refusal> {
+    let is_of_page = head.headers.contains_key(ORIGIN) || head.headers.contains_key(FETCH_SITE);
+    let is_refused = comes_from_elsewhere(head) || (is_of_page && head.uri.path() == SHARE_PATH);
+    if is_refused { Err(Refusal::forbidden()) } else { Ok(()) }
+}
+
+/// Whether a page of another host made the request, for example the preview of another sandbox. Browsers send cookies and
+/// client certificates then, too, because both hosts belong to one site. A link that a user follows is permitted.
 fn comes_from_elsewhere(head: &request::Parts) -> bool {
-    let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     let own = host(&head.uri, &head.headers).unwrap_or_default();
-    let origin = head.headers.get(ORIGIN).and_then(|origin| origin.to_str().ok());
-    if origin.is_some_and(|origin| origin.split_once("://").is_none_or(|(_, host)| host != own)) {
+    let is_own = |origin: &HeaderValue| {
+        let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        host.is_some_and(|(_, host)| host.eq_ignore_ascii_case(own))
+    };
+    if !head.headers.get_all(ORIGIN).iter().all(is_own) {
         return true;
     }
-    let is_followed = text("sec-fetch-mode") == Some("navigate") && head.method == Method::GET;
-    text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site)) && !is_followed
+    let is = |name: &str, expected: &str| head.headers.get(name).is_some_and(|value| value == expected);
+    // A frame of another page is a navigation, too, but its destination is no document of its own.
+    let is_followed =
+        head.method == Method::GET && is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document");
+    let is_of_own_site = |site: &HeaderValue| site == "same-origin" || site == "none";
+    !head.headers.get_all(FETCH_SITE).iter().all(is_of_own_site) && !is_followed
 }
 
 /// The lifetime that a request for a shared link asks for, in its query.
@@ -248,19 +262,37 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_counts_only_for_requests_of_its_own_pages_and_followed_links() {
+    fn only_own_pages_and_followed_links_make_requests_to_a_preview() {
+        let is_open = |headers: &[(&'static str, &str)]| check_source(&head("/", headers)).is_ok();
+        let navigation = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];
+        let with_dest = |dest| [navigation[0], navigation[1], ("sec-fetch-dest", dest)];
+        assert!(is_open(&[]));
+        assert!(is_open(&[("origin", "https://8000--box.agents.p.test")]));
+        assert!(is_open(&[("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")]));
+        assert!(is_open(&with_dest("document")));
+        assert!(!is_open(&with_dest("iframe")));
+        assert!(!is_open(&navigation));
+        assert!(!is_open(&[("origin", "https://8000--evil.agents.p.test")]));
+        assert!(!is_open(&[("origin", "null")]));
+        assert!(!is_open(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")]));
+    }
+
+    #[test]
+    fn no_page_signs_a_shared_link() {
+        let is_open = |headers: &[(&'static str, &str)]| check_source(&head(SHARE_PATH, headers)).is_ok();
+        assert!(is_open(&[]));
+        assert!(!is_open(&[("origin", "https://8000--box.agents.p.test")]));
+        assert!(!is_open(&[("sec-fetch-site", "same-origin")]));
+        assert!(!is_open(&[("sec-fetch-site", "none")]));
+    }
+
+    #[test]
+    fn a_cookie_opens_the_preview_of_its_link() {
         let token = keys().sign_share(&preview(), Duration::from_secs(60)).0;
-        let cookie = format!("a=b; {SHARE_COOKIE}={token}");
-        let is_open = |headers: &[(&'static str, &str)]| {
-            let headers: Vec<_> = headers.iter().copied().chain([("cookie", cookie.as_str())]).collect();
-            shared(&head("/", &headers), &preview(), &keys()).map(|found| found.is_some())
-        };
-        assert!(is_open(&[]).unwrap());
-        assert!(is_open(&[("origin", "https://8000--box.agents.p.test")]).unwrap());
-        assert!(is_open(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]).unwrap());
-        assert!(is_open(&[("origin", "https://8000--evil.agents.p.test")]).is_err());
-        assert!(is_open(&[("origin", "null")]).is_err());
-        assert!(is_open(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")]).is_err());
+        let head = head("/", &[("cookie", &format!("a=b; {SHARE_COOKIE}={token}"))]);
+        assert!(matches!(shared(&head, &preview(), &keys()), Ok(Some(Shared::Cookie(_)))));
+        let other = Preview { port: 8001, ..preview() };
+        assert!(matches!(shared(&head, &other, &keys()), Ok(None)));
     }
 
     #[test]

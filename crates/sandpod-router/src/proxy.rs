@@ -269,6 +269,9 @@ impl Router {
         certificate: Option<&User>,
     ) -> Result<Decision, Refusal> {
         let inner = &*self.0;
+        if preview.is_some() {
+            preview::check_source(head)?;
+        }
         let target = match preview {
             Some(preview) => Target::of_preview(preview, &head.headers)?,
             None => Target::of(&head.headers)?,

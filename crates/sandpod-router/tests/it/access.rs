@@ -164,6 +164,22 @@ async fn a_preview_is_private_until_a_link_to_it_is_shared() {
 }
 
 #[tokio::test]
+async fn another_page_reaches_no_preview_whatever_its_credential_is() {
+    let api = FakeApi::new();
+    let (stage, _) = stage(&api).await;
+    let owner = |method, path| preview(&stage, method, path).header("authorization", "Bearer owner-token");
+    let elsewhere = owner("GET", "/page").header("origin", "https://8000--evil.agents.p.test");
+    assert_eq!(send(elsewhere.body(Full::default()).unwrap()).await.0, StatusCode::FORBIDDEN);
+    let frame = owner("GET", "/page").header("sec-fetch-site", "same-site");
+    let frame = frame.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "iframe");
+    assert_eq!(send(frame.body(Full::default()).unwrap()).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(api.reviews(), 0, "no credential is checked");
+
+    let own = owner("POST", "/.sandpod/share").header("sec-fetch-site", "same-origin");
+    assert_eq!(send(own.body(Full::default()).unwrap()).await.0, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
 async fn headers_and_host_cannot_name_two_sandboxes() {
     let api = FakeApi::new();
     let (stage, _) = stage(&api).await;
