@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_shared_link_becomes_a_cookie_of_its_host() {
-        let token = keys().sign_share(&preview(), Duration::from_secs(60)).0;
+        let token = keys().sign_share(&preview(), "u1", Duration::from_secs(60)).0;
         let head = head(&format!("//app?a=1&{PARAMETER}={token}&b=%20"), &[]);
         let Ok(Some(Shared::Link(parts))) = shared(&head, &preview(), &keys()) else { panic!("a link") };
         assert_eq!(parts.headers[LOCATION], "/app?a=1&b=%20");
@@ -253,7 +253,7 @@ mod tests {
     fn a_shared_link_opens_one_port_of_one_sandbox() {
         let other = Preview { port: 8001, ..preview() };
         for (preview, lifetime) in [(other, 60), (preview(), 0)] {
-            let token = keys().sign_share(&preview, Duration::from_secs(lifetime)).0;
+            let token = keys().sign_share(&preview, "u1", Duration::from_secs(lifetime)).0;
             let head = head(&format!("/?{PARAMETER}={token}"), &[]);
             assert!(shared(&head, &self::preview(), &keys()).is_err(), "{preview:?}");
         }
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_cookie_opens_the_preview_of_its_link() {
-        let token = keys().sign_share(&preview(), Duration::from_secs(60)).0;
+        let token = keys().sign_share(&preview(), "u1", Duration::from_secs(60)).0;
         let head = head("/", &[("cookie", &format!("a=b; {SHARE_COOKIE}={token}"))]);
         assert!(matches!(shared(&head, &preview(), &keys()), Ok(Some(Shared::Cookie(_)))));
         let other = Preview { port: 8001, ..preview() };

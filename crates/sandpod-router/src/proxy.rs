@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::preview::{self, Domain, Preview, Shared};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
-use crate::route::{Route, resolve, route};
+use crate::route::{Route, missing, resolve, route};
 use crate::target::{SandboxRef, Target};
 use crate::tunnel::{self, TunnelLimits};
 use crate::upstream::{Body, BoxError, Upstream};
@@ -289,7 +289,8 @@ impl Router {
                         caller: Caller::LinkHolder(preview.sandbox.clone()),
                         sandbox: Some(preview.sandbox.clone()),
                         end: Some(Instant::now() + share.remaining()),
-                        target,
+                        // A sandbox that was created later with the same name is another one.
+                        target: Target { uid: Some(share.uid().to_owned()), ..target },
                     }));
                 }
                 None => {}
@@ -321,7 +322,11 @@ impl Router {
                 "This router signs no shared links: it has no --share-secret-file.",
             ));
         };
-        let (token, expires_at) = keys.sign_share(preview, preview::lifetime(&head.uri)?);
+        let lifetime = preview::lifetime(&head.uri)?;
+        let registry = &self.0.registry;
+        let uid = registry.uid_of(&preview.sandbox);
+        let uid = uid.ok_or_else(|| missing(&preview.sandbox.name, registry))?;
+        let (token, expires_at) = keys.sign_share(preview, &uid, lifetime);
         let path = format!("/?{}={token}", preview::PARAMETER);
         let mut response = json_response(json!({ "path": path, "expires_at": expires_at }).to_string());
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -104,6 +104,11 @@ impl Registry {
         self.read().sandboxes.get(sandbox)?.claim.clone()
     }
 
+    /// The UID of a sandbox.
+    pub(crate) fn uid_of(&self, sandbox: &SandboxRef) -> Option<String> {
+        self.read().sandboxes.get(sandbox).map(|known| known.uid.clone())
+    }
+
     /// Whether there is a `Sandbox` of this name.
     pub(crate) fn contains(&self, sandbox: &SandboxRef) -> bool {
         self.read().sandboxes.contains_key(sandbox)

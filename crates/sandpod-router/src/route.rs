@@ -64,12 +64,18 @@ pub fn route(target: &Target, sandbox: Option<&SandboxRef>, registry: &Registry)
         Lookup::Suspended => return Err(Refusal::suspended(&id)),
         Lookup::Starting => return Err(Refusal::starting(&id)),
         Lookup::Missing => return Err(Refusal::backend(&id, Reason::SandboxNotFound)),
-        Lookup::Unknown => {
-            let detail = format!("The API server cannot be asked for sandbox {id} at the moment.");
-            return Err(Refusal::unavailable(detail));
-        }
+        Lookup::Unknown => return Err(unknown(&id)),
     };
     Ok(Route { upstream: SocketAddr::new(endpoint.address, target.port), gone: endpoint.gone })
+}
+
+/// The refusal of a request for a sandbox that is not in the registry.
+pub(crate) fn missing(id: &str, registry: &Registry) -> Refusal {
+    if registry.is_current() { Refusal::backend(id, Reason::SandboxNotFound) } else { unknown(id) }
+}
+
+fn unknown(id: &str) -> Refusal {
+    Refusal::unavailable(format!("The API server cannot be asked for sandbox {id} at the moment."))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! The payload is `{"ns", "name", "exp"}`; the signature is an HMAC-SHA256 over a context string and the encoded payload.
 //! A token is verified with any of several keys, so that a key can be rotated while old tokens are still valid.
 //!
-//! A [`Share`] is the token of a shared preview link: it opens one port, and is signed in a context of its own, so that
-//! neither kind of token passes as the other.
+//! A [`Share`] is the token of a shared preview link: it opens one port of the sandbox with one UID, and is signed in a
+//! context of its own, so that neither kind of token passes as the other.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,6 +55,8 @@ pub struct Share {
     #[serde(rename = "ns")]
     namespace: String,
     name: String,
+    /// The sandbox that had the name when the link was signed.
+    uid: String,
     port: u16,
     #[serde(rename = "exp")]
     expires_at: u64,
@@ -64,6 +66,10 @@ impl Share {
     pub(crate) fn is_for(&self, preview: &Preview) -> bool {
         let sandbox = &preview.sandbox;
         (self.namespace == sandbox.namespace && self.name == sandbox.name) && self.port == preview.port
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -108,11 +114,11 @@ impl Keys {
         (now() < scope.expires_at).then_some(scope)
     }
 
-    /// Signs the token of a shared link; returns it and the second since 1970 at which it ends.
-    pub(crate) fn sign_share(&self, preview: &Preview, lifetime: Duration) -> (String, u64) {
+    /// Signs the token of a shared link to the sandbox with `uid`; returns it and the second since 1970 at which it ends.
+    pub(crate) fn sign_share(&self, preview: &Preview, uid: &str, lifetime: Duration) -> (String, u64) {
         let expires_at = now() + lifetime.as_secs();
         let (namespace, name) = (preview.sandbox.namespace.clone(), preview.sandbox.name.clone());
-        let share = Share { namespace, name, port: preview.port, expires_at };
+        let share = Share { namespace, name, uid: uid.to_owned(), port: preview.port, expires_at };
         (self.sign_as(SHARE_VERSION, SHARE_CONTEXT, &share), expires_at)
     }
 

@@ -8,8 +8,9 @@ use http_body_util::Full;
 use sandpod_router::access::Access;
 use sandpod_router::access::reviews::Reviews;
 use sandpod_router::scoped_token::Keys;
-use sandpod_router::{Domain, Options, SandboxRef, SandboxState};
+use sandpod_router::{Domain, Endpoint, Options, SandboxRef, SandboxState};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::FakeApi;
 use crate::stage::{SECRET, SOON, Stage, echo, open_echo_with, send, send_for_head};
@@ -161,6 +162,25 @@ async fn a_preview_is_private_until_a_link_to_it_is_shared() {
     assert_eq!(send(sharing).await.0, StatusCode::UNAUTHORIZED, "a link makes no links");
     let elsewhere = with("GET", "/", &cookie).header("origin", "https://evil.agents.p.test");
     assert_eq!(send(elsewhere.body(body()).unwrap()).await.0, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_shared_link_does_not_open_a_later_sandbox_with_the_same_name() {
+    let api = FakeApi::new();
+    let (stage, _) = stage(&api).await;
+    let owner = preview(&stage, "POST", "/.sandpod/share").header("authorization", "Bearer owner-token");
+    let (_, link) = send(owner.body(Full::default()).unwrap()).await;
+    let link: serde_json::Value = serde_json::from_str(&link).unwrap();
+    let (_, headers) = send_for_head(preview(&stage, "GET", link["path"].as_str().unwrap())).await;
+    let cookie = headers["set-cookie"].to_str().unwrap().split(';').next().unwrap();
+    let page = || send(preview(&stage, "GET", "/").header("cookie", cookie).body(Full::default()).unwrap());
+    assert_eq!(page().await.0, StatusCode::OK);
+
+    let (uid, gone) = ("u2".to_owned(), CancellationToken::new());
+    let endpoint = Endpoint { address: stage.sandbox.ip(), uid, gone };
+    stage.router.registry().insert(&SandboxRef::new("agents", "box"), endpoint);
+    let (status, body) = page().await;
+    assert_eq!((status, body.contains("sandbox-not-found")), (StatusCode::BAD_GATEWAY, true), "{body}");
 }
 
 #[tokio::test]
