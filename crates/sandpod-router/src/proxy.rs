@@ -101,14 +101,6 @@ enum Decision {
     Answer(Response<Body>),
 }
 
-/// The times at which an answer ends.
-#[derive(Clone, Copy)]
-struct Ends {
-    deadline: Option<Instant>,
-    /// Also ends a tunnel.
-    link: Option<Instant>,
-}
-
 impl Router {
     /// A router for the sandboxes in `registry`.
     #[must_use]
@@ -234,12 +226,11 @@ impl Router {
         let route = tokio::select! {
             route = self.find(&target, sandbox.as_ref()) => route?,
             () = until(deadline) => return Err(late(&target)),
+            () = until(end) => return Err(Refusal::unauthenticated()),
         };
 
         let mut request = Request::from_parts(head, body);
         let switch = headers::upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
-        let deadline = deadline.filter(|_| switch.is_none());
-        let ends = Ends { deadline: earlier(deadline, end.filter(|_| switch.is_none())), link: end };
         let request = prepare(request, &route, origin, &inner.options.limits, target.is_preview)?;
         let is_grpc = is_grpc(request.headers());
         let answer = tokio::select! {
@@ -249,9 +240,10 @@ impl Router {
             () = route.gone.cancelled() => {
                 Err(Refusal::backend(&target.name.to_string(), Reason::ConnectionLost))
             }
-            () = until(ends.deadline) => Err(late(&target)),
+            () = until(deadline) => Err(late(&target)),
+            () = until(end) => Err(Refusal::unauthenticated()),
         };
-        self.answer(answer?, &target, switch, route.gone, ends, admission)
+        self.answer(answer?, &target, switch, route.gone, end, admission)
     }
 
     /// The preview that a request's host names.
@@ -345,20 +337,20 @@ impl Router {
         }
     }
 
-    /// The sandbox's answer as the caller gets it.
+    /// The sandbox's answer as the caller gets it. It ends with the shared link, at `end`.
     fn answer(
         &self,
         mut response: Response<Incoming>,
         target: &Target,
         switch: Option<OnUpgrade>,
         gone: CancellationToken,
-        ends: Ends,
+        end: Option<Instant>,
         admission: Option<Admission>,
     ) -> Result<Response<Body>, Refusal> {
         let protocol = response.headers().get(UPGRADE).cloned();
         headers::remove_hop_by_hop(response.headers_mut());
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let body = |body| Streamed::new(body, gone, ends.deadline, admission).boxed();
+            let body = |body| Streamed::new(body, gone, end, admission).boxed();
             return Ok(response.map(body));
         }
         let (Some(caller), Some(protocol)) = (switch, protocol) else {
@@ -372,12 +364,11 @@ impl Router {
         let (limits, ending) = (self.0.options.tunnels, self.0.ending.clone());
         let metrics = self.0.metrics.clone();
         self.0.tunnels.spawn(async move {
-            let link_end = ends.link;
             let ends = [gone, ending];
             metrics.tunnels.inc();
             tokio::select! {
                 () = tunnel::run(caller, sandbox, limits, &ends) => {}
-                () = until(link_end) => {}
+                () = until(end) => {}
             }
             metrics.tunnels.dec();
             drop(admission);
@@ -451,10 +442,6 @@ fn late(target: &Target) -> Refusal {
     Refusal::timeout(&target.name.to_string(), target.timeout.unwrap_or_default().as_secs_f64())
 }
 
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    one.into_iter().chain(other).min()
-}
-
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
@@ -485,11 +472,11 @@ fn empty() -> Body {
     full(Bytes::new())
 }
 
-/// The body of an answer, which ends with an error when its Pod is gone or its time is up.
+/// The body of an answer, which ends with an error when its Pod is gone or its shared link has ended.
 struct Streamed {
     body: Incoming,
     gone: Pin<Box<WaitForCancellationFutureOwned>>,
-    deadline: Option<Pin<Box<Sleep>>>,
+    end: Option<Pin<Box<Sleep>>>,
     /// The request is in flight until its answer has ended.
     _admission: Option<Admission>,
 }
@@ -498,11 +485,11 @@ impl Streamed {
     fn new(
         body: Incoming,
         gone: CancellationToken,
-        deadline: Option<Instant>,
+        end: Option<Instant>,
         admission: Option<Admission>,
     ) -> Self {
-        let deadline = deadline.map(|deadline| Box::pin(sleep_until(deadline)));
-        Self { body, gone: Box::pin(gone.cancelled_owned()), deadline, _admission: admission }
+        let end = end.map(|end| Box::pin(sleep_until(end)));
+        Self { body, gone: Box::pin(gone.cancelled_owned()), end, _admission: admission }
     }
 }
 
@@ -514,17 +501,17 @@ impl http_body::Body for Streamed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // A sandbox that always has a frame must not outlast the link.
+        if let Some(end) = &mut self.end
+            && end.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Some(Err("the shared link has ended".into())));
+        }
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             return Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)));
         }
-        if self.gone.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Some(Err("the sandbox is gone".into())));
-        }
-        if let Some(deadline) = &mut self.deadline {
-            ready!(deadline.as_mut().poll(context));
-            return Poll::Ready(Some(Err("the time of the request is up".into())));
-        }
-        Poll::Pending
+        ready!(self.gone.as_mut().poll(context));
+        Poll::Ready(Some(Err("the sandbox is gone".into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -60,6 +60,10 @@ pub fn route(target: &Target, sandbox: Option<&SandboxRef>, registry: &Registry)
     };
     let id = target.name.to_string();
     let endpoint = match found {
+        // The name may have been given to another sandbox since the first look.
+        Lookup::Found(endpoint) if target.uid.as_ref().is_some_and(|uid| *uid != endpoint.uid) => {
+            return Err(Refusal::backend(&id, Reason::SandboxNotFound));
+        }
         Lookup::Found(endpoint) => endpoint,
         Lookup::Suspended => return Err(Refusal::suspended(&id)),
         Lookup::Starting => return Err(Refusal::starting(&id)),

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use sandpod_router::access::Access;
 use sandpod_router::access::reviews::Reviews;
 use sandpod_router::scoped_token::Keys;
 use sandpod_router::{Domain, Endpoint, Options, SandboxRef, SandboxState};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -181,6 +184,38 @@ async fn a_shared_link_does_not_open_a_later_sandbox_with_the_same_name() {
     stage.router.registry().insert(&SandboxRef::new("agents", "box"), endpoint);
     let (status, body) = page().await;
     assert_eq!((status, body.contains("sandbox-not-found")), (StatusCode::BAD_GATEWAY, true), "{body}");
+}
+
+#[tokio::test]
+async fn an_answer_and_a_tunnel_end_with_their_shared_link() {
+    let api = FakeApi::new();
+    let (stage, _) = stage(&api).await;
+    let owner = preview(&stage, "POST", "/.sandpod/share?seconds=5");
+    let owner = owner.header("authorization", "Bearer owner-token");
+    let (_, link) = send(owner.body(Full::default()).unwrap()).await;
+    let link: serde_json::Value = serde_json::from_str(&link).unwrap();
+    let (_, headers) = send_for_head(preview(&stage, "GET", link["path"].as_str().unwrap())).await;
+    let cookie = headers["set-cookie"].to_str().unwrap().split(';').next().unwrap();
+
+    let host = format!("{}--box.agents.p.test", stage.sandbox.port());
+    let mut ends = Vec::new();
+    for path in ["/echo", "/ticks"] {
+        let mut stream = TcpStream::connect(stage.front).await.unwrap();
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: Upgrade\r\n\
+             Upgrade: echo\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        ends.push(async move {
+            let mut answer = Vec::new();
+            // A connection that is cut may be reset.
+            let _ = stream.read_to_end(&mut answer).await;
+            String::from_utf8_lossy(&answer).into_owned()
+        });
+    }
+    let answers = timeout(SOON, join_all(ends)).await.expect("they end");
+    assert!(answers[0].starts_with("HTTP/1.1 101"), "{answers:?}");
+    assert!(answers[1].starts_with("HTTP/1.1 200") && answers[1].contains("tick 1\n"), "{answers:?}");
 }
 
 #[tokio::test]

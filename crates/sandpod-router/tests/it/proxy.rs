@@ -11,7 +11,7 @@ use sandpod_router::access::Access;
 use sandpod_router::scoped_token::Keys;
 use sandpod_router::{Limits, Options, TunnelLimits};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::stage::{SECRET, SOON, Stage, echo, ends, open_echo, send, send_raw};
 
@@ -67,6 +67,24 @@ async fn an_answer_may_take_long_unless_the_caller_sets_a_timeout() {
     let (status, body) = send(request).await;
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
     assert!(body.contains(r#""reason":"timeout""#), "{body}");
+}
+
+#[tokio::test]
+async fn a_timeout_ends_a_request_to_upgrade_and_no_answer_that_has_begun() {
+    let stage = Stage::open().await;
+    let upgrade = stage.request("/hang").header("connection", "upgrade").header("upgrade", "echo");
+    let upgrade = upgrade.header("x-sandbox-timeout", "0.2").body(Full::default()).unwrap();
+    assert_eq!(send(upgrade).await.0, StatusCode::GATEWAY_TIMEOUT);
+
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let request = stage.request("/ticks").header("x-sandbox-timeout", "1.5");
+    let started = Instant::now();
+    let response = client.request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    while started.elapsed() < Duration::from_secs(2) {
+        timeout(SOON, body.frame()).await.expect("a tick").unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
