@@ -12,10 +12,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+/// The status of a request whose caller hung up before the answer, as nginx logs it.
+pub(crate) const HUNG_UP: u16 = 499;
+
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct Request {
     method: &'static str,
-    code: u16,
+    code: String,
     sandbox_namespace: String,
 }
 
@@ -144,9 +147,9 @@ impl Metrics {
         InFlight(self.in_flight.clone())
     }
 
-    pub(crate) fn note_request(&self, method: &Method, status: StatusCode, namespace: &str, took: Duration) {
+    pub(crate) fn note_request(&self, method: &Method, status: u16, namespace: &str, took: Duration) {
         let sandbox_namespace = if namespace.is_empty() { "-" } else { namespace }.to_owned();
-        let labels = Request { method: known(method), code: status.as_u16(), sandbox_namespace };
+        let labels = Request { method: known(method), code: code(status), sandbox_namespace };
         self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         self.requests.get_or_create(&labels).inc();
     }
@@ -194,6 +197,16 @@ impl Metrics {
     }
 }
 
+/// A status as a label: sandboxes cannot make new series. Other statuses than the registered ones become their class.
+fn code(status: u16) -> String {
+    let is_registered = StatusCode::from_u16(status).is_ok_and(|status| status.canonical_reason().is_some());
+    match status {
+        _ if is_registered || status == HUNG_UP => status.to_string(),
+        100..=599 => format!("{}xx", status / 100),
+        _ => "other".to_owned(),
+    }
+}
+
 /// A method as a label: callers cannot make new series.
 fn known(method: &Method) -> &'static str {
     match *method {
@@ -205,5 +218,26 @@ fn known(method: &Method) -> &'static str {
         Method::HEAD => "HEAD",
         Method::OPTIONS => "OPTIONS",
         _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_cannot_make_series_by_its_status() {
+        for (status, label) in [
+            (200, "200"),
+            (404, "404"),
+            (499, "499"),
+            (101, "101"),
+            (299, "2xx"),
+            (599, "5xx"),
+            (799, "other"),
+            (999, "other"),
+        ] {
+            assert_eq!(code(status), label);
+        }
     }
 }

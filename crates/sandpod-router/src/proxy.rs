@@ -1,5 +1,6 @@
 //! One request: authorize it, find its Pod, forward it, and stream the answer back.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,7 +23,7 @@ use crate::access::reviews::User;
 use crate::access::{Access, Caller};
 use crate::headers::{self, Origin};
 use crate::limits::{Admission, InFlight, Limits};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::preview::{self, Domain, Preview, Shared};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
@@ -74,7 +75,21 @@ struct Inner {
     ending: CancellationToken,
 }
 
-/// The fields of a request in the access log and the metrics.
+/// A request as the access log and the metrics have it. It is written when it is dropped, so that a request whose caller
+/// hangs up before the answer is written, too.
+struct Record {
+    metrics: Arc<Metrics>,
+    started: Instant,
+    method: Method,
+    trace: Option<String>,
+    client: IpAddr,
+    /// None until there is an answer.
+    status: Option<StatusCode>,
+    note: Note,
+    _in_flight: metrics::InFlight,
+}
+
+/// What is known about a request after its authorization.
 #[derive(Default)]
 struct Note {
     /// Empty unless the request is admitted and its sandbox exists: a caller cannot make series of metrics.
@@ -99,6 +114,35 @@ enum Decision {
     Admitted(Admitted),
     /// The router answers itself: the redirect of a shared link.
     Answer(Response<Body>),
+}
+
+impl Record {
+    fn new(request: &Request<Incoming>, metrics: &Arc<Metrics>, client: IpAddr) -> Self {
+        Self {
+            metrics: metrics.clone(),
+            started: Instant::now(),
+            method: request.method().clone(),
+            trace: headers::trace_id(request.headers()),
+            client,
+            status: None,
+            note: Note::default(),
+            _in_flight: metrics.enter(),
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let status = self.status.map_or(metrics::HUNG_UP, |status| status.as_u16());
+        let (note, took) = (&self.note, self.started.elapsed());
+        self.metrics.note_request(&self.method, status, &note.namespace, took);
+        let caller = note.caller.as_ref().map(ToString::to_string);
+        let reason = note.reason.map(|reason| reason.to_string());
+        tracing::info!(
+            method = %self.method, status, namespace = note.namespace, sandbox = note.id, port = note.port, caller, reason,
+            trace = self.trace, client = %self.client, milliseconds = took.as_secs_f64() * 1000.0, "request"
+        );
+    }
 }
 
 impl Router {
@@ -141,22 +185,11 @@ impl Router {
         origin: Origin,
         certificate: Option<&User>,
     ) -> Response<Body> {
-        let started = Instant::now();
-        let method = request.method().clone();
         let is_http1 = request.version() < Version::HTTP_2;
-        let trace = headers::trace_id(request.headers());
-        let mut note = Note::default();
-        let _in_flight = self.0.metrics.enter();
-        let answer = self.forward(request, origin, certificate, &mut note).await;
-        let response = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &mut note, is_http1));
-        let (status, took) = (response.status(), started.elapsed());
-        self.0.metrics.note_request(&method, status, &note.namespace, took);
-        let caller = note.caller.map(|caller| caller.to_string());
-        let reason = note.reason.map(Reason::label);
-        tracing::info!(
-            %method, status = status.as_u16(), namespace = note.namespace, sandbox = note.id, port = note.port,
-            caller, reason, trace, client = %origin.address, milliseconds = took.as_secs_f64() * 1000.0, "request"
-        );
+        let mut record = Record::new(&request, &self.0.metrics, origin.address);
+        let answer = self.forward(request, origin, certificate, &mut record.note).await;
+        let response = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &mut record.note, is_http1));
+        record.status = Some(response.status());
         response
     }
 

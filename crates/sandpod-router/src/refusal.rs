@@ -1,5 +1,7 @@
 //! Requests that the router answers itself.
 
+use std::fmt;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -34,6 +36,13 @@ pub enum Reason {
     Timeout,
     /// The router cannot look up sandboxes or check credentials at the moment.
     ApiServerUnavailable,
+}
+
+impl fmt::Display for Reason {
+    /// Writes the reason as programs read it in an answer.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl Reason {
@@ -173,5 +182,21 @@ impl Refusal {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_written_as_in_the_answer() {
+        for (reason, text) in [
+            (Reason::InvalidRequest, "invalid-request"),
+            (Reason::TooManyRequests, "too-many-requests"),
+            (Reason::ApiServerUnavailable, "api-server-unavailable"),
+        ] {
+            assert_eq!(reason.to_string(), text);
+        }
     }
 }

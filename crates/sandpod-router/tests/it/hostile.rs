@@ -62,6 +62,32 @@ async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
     assert!(stage.get("/any").await.0.is_success(), "the router goes on");
 }
 
+#[tokio::test]
+async fn a_caller_that_hangs_up_is_counted() {
+    let stage = Stage::open().await;
+    let mut stream = TcpStream::connect(stage.front).await.unwrap();
+    let head = format!(
+        "GET /hang HTTP/1.1\r\nHost: front\r\nX-Sandbox-ID: box\r\nX-Sandbox-Namespace: agents\r\n\
+         X-Sandbox-Port: {}\r\n\r\n",
+        stage.sandbox.port()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let in_flight = |number| format!("sandbox_router_inflight_requests {number}");
+    until_metrics(&stage, &in_flight(1)).await;
+    drop(stream);
+    until_metrics(&stage, r#"code="499""#).await;
+    until_metrics(&stage, &in_flight(0)).await;
+}
+
+async fn until_metrics(stage: &Stage, text: &str) {
+    let waiting = async {
+        while !stage.router.metrics().text().contains(text) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("{text}: {}", stage.router.metrics().text()));
+}
+
 /// Each connection has four ends in this process.
 fn allow_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
