@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    AUTHORIZATION, CONNECTION, COOKIE, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -23,6 +23,8 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     HeaderName::from_static("proxy-connection"),
 ];
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+/// The prefix of all headers about the client and its request that a proxy sets.
+const FORWARDED_PREFIX: &str = "x-forwarded-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -58,11 +60,14 @@ pub(crate) fn prepare_request(headers: &mut HeaderMap, host: Option<HeaderValue>
     for name in [AUTHORIZATION, FORWARDED, HOST] {
         headers.remove(name);
     }
-    let of_contract: Vec<_> =
-        headers.keys().filter(|name| name.as_str().starts_with(target::PREFIX)).cloned().collect();
-    for name in of_contract {
+    let is_ours = |name: &&HeaderName| {
+        [target::PREFIX, FORWARDED_PREFIX].iter().any(|prefix| name.as_str().starts_with(prefix))
+    };
+    let ours: Vec<_> = headers.keys().filter(is_ours).cloned().collect();
+    for name in ours {
         headers.remove(name);
     }
+    join_cookies(headers);
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers")); // gRPC requires it
     }
@@ -76,12 +81,28 @@ pub(crate) fn prepare_request(headers: &mut HeaderMap, host: Option<HeaderValue>
     if let Ok(address) = HeaderValue::from_str(&address) {
         headers.insert(FORWARDED_FOR, address);
     }
-    headers.remove(FORWARDED_HOST);
     if let Some(host) = host {
         headers.insert(FORWARDED_HOST, host);
     }
     let protocol = if origin.is_tls { "https" } else { "http" };
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(protocol));
+}
+
+/// Joins several Cookie fields of an HTTP/2 request into one, as HTTP/1.1 requires (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let fields: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if fields.len() > 1 {
+        let joined = fields.join(&b"; "[..]);
+        set_cookies(headers, &joined);
+    }
+}
+
+/// Replaces all cookies. Without any, the header goes.
+pub(crate) fn set_cookies(headers: &mut HeaderMap, cookies: &[u8]) {
+    match HeaderValue::from_bytes(cookies) {
+        Ok(cookies) if !cookies.is_empty() => drop(headers.insert(COOKIE, cookies)),
+        _ => drop(headers.remove(COOKIE)),
+    }
 }
 
 /// The trace of a request, from a valid `traceparent` (W3C Trace Context).
@@ -136,12 +157,22 @@ mod tests {
                 ("proxy-authorization", "Basic secret"),
                 ("x-forwarded-for", "1.2.3.4"),
                 ("x-forwarded-host", "evil.example.org"),
+                ("x-forwarded-user", "admin"),
+                ("x-forwarded-port", "443"),
                 ("forwarded", "for=1.2.3.4"),
                 ("x-sandbox-id", "box"),
                 ("x-sandbox-pod-ip", "10.0.0.1"),
                 ("accept", "*/*"),
             ],
             &[("accept", "*/*")],
+        );
+    }
+
+    #[test]
+    fn cookies_in_several_fields_become_one() {
+        assert_prepared(
+            &[("cookie", "a=b"), ("cookie", "c=d; e=f"), ("cookie", "g")],
+            &[("cookie", "a=b; c=d; e=f; g")],
         );
     }
 

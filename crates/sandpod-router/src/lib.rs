@@ -14,7 +14,6 @@
 
 #[cfg(feature = "server")]
 pub mod access;
-#[cfg(feature = "server")]
 mod headers;
 #[cfg(feature = "server")]
 mod limits;

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{CACHE_CONTROL, COOKIE, HOST, LOCATION, ORIGIN, REFERRER_POLICY, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, request, response};
 
+use crate::headers::set_cookies;
 use crate::refusal::Refusal;
 use crate::scoped_token::{Keys, Share};
 use crate::target::{SandboxRef, is_dns_label, parse_port};
@@ -98,8 +99,9 @@ pub(crate) fn shared(
         let share = share.ok_or_else(Refusal::unauthenticated)?;
         return Ok(Some(Shared::Link(Box::new(redirect(&rest, &token, &share)?))));
     }
-    let Some(token) = cookie(&head.headers) else { return Ok(None) };
-    let share = keys.verify_share(token).filter(|share| share.is_for(preview));
+    let tokens = cookies(&head.headers).filter_map(share_token);
+    let mut tokens = tokens.filter_map(|token| std::str::from_utf8(token).ok());
+    let share = tokens.find_map(|token| keys.verify_share(token).filter(|share| share.is_for(preview)));
     Ok(share.map(Shared::Cookie))
 }
 
@@ -128,27 +130,25 @@ fn redirect(location: &str, token: &str, share: &Share) -> Result<response::Part
     Ok(parts)
 }
 
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(';')).map(str::trim)
+/// The cookies of a request, as bytes: those of a sandbox need not be text.
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let values = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+    values.flat_map(|value| value.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii)
 }
 
-fn cookie(headers: &HeaderMap) -> Option<&str> {
-    cookies(headers).find_map(|cookie| cookie.strip_prefix(SHARE_COOKIE)?.strip_prefix('='))
+/// The value of a cookie, if it is the router's own.
+fn share_token(cookie: &[u8]) -> Option<&[u8]> {
+    let mut parts = cookie.splitn(2, |byte| *byte == b'=');
+    let is_own = parts.next()?.trim_ascii() == SHARE_COOKIE.as_bytes();
+    is_own.then(|| parts.next().unwrap_or_default())
 }
 
 /// Removes the router's own cookie; those of the sandbox stay.
 pub(crate) fn remove_cookie(headers: &mut HeaderMap) {
-    if cookie(headers).is_none() {
-        return;
-    }
-    let prefix = format!("{SHARE_COOKIE}=");
-    let rest = cookies(headers).filter(|cookie| !cookie.starts_with(&prefix)).collect::<Vec<_>>().join("; ");
-    headers.remove(COOKIE);
-    if let Ok(rest) = HeaderValue::from_str(&rest)
-        && !rest.is_empty()
-    {
-        headers.insert(COOKIE, rest);
+    let rest: Vec<_> = cookies(headers).filter(|cookie| share_token(cookie).is_none()).collect();
+    if rest.len() < cookies(headers).count() {
+        let rest = rest.join(&b"; "[..]);
+        set_cookies(headers, &rest);
     }
 }
 
@@ -291,6 +291,11 @@ mod tests {
         let token = keys().sign_share(&preview(), "u1", Duration::from_secs(60)).0;
         let head = head("/", &[("cookie", &format!("a=b; {SHARE_COOKIE}={token}"))]);
         assert!(matches!(shared(&head, &preview(), &keys()), Ok(Some(Shared::Cookie(_)))));
+        let mut bytes = format!("{SHARE_COOKIE}={token}; b=").into_bytes();
+        bytes.push(0xff);
+        let mut other_cookie = head.clone();
+        other_cookie.headers.insert(COOKIE, HeaderValue::from_bytes(&bytes).unwrap());
+        assert!(matches!(shared(&other_cookie, &preview(), &keys()), Ok(Some(Shared::Cookie(_)))));
         let other = Preview { port: 8001, ..preview() };
         assert!(matches!(shared(&head, &other, &keys()), Ok(None)));
     }
@@ -304,6 +309,11 @@ mod tests {
         headers.insert(COOKIE, HeaderValue::from_static("__Host-sandpod-share=t"));
         remove_cookie(&mut headers);
         assert!(headers.is_empty());
+        headers.insert(COOKIE, HeaderValue::from_static("a"));
+        headers.append(COOKIE, HeaderValue::from_bytes(b"__Host-sandpod-share=\xff").unwrap());
+        headers.append(COOKIE, HeaderValue::from_bytes(b"b=\xfe; __Host-sandpod-share=t").unwrap());
+        remove_cookie(&mut headers);
+        assert_eq!(headers[COOKIE].as_bytes(), b"a; b=\xfe");
     }
 
     #[test]
