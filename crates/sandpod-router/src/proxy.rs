@@ -27,7 +27,7 @@ use crate::metrics::{self, Metrics};
 use crate::preview::{self, Domain, Preview, Shared};
 use crate::refusal::{Reason, Refusal};
 use crate::registry::Registry;
-use crate::route::{Route, missing, resolve, route};
+use crate::route::{Route, missing, resolve, route, unknown};
 use crate::target::{SandboxRef, Target};
 use crate::tunnel::{self, TunnelLimits};
 use crate::upstream::{Body, BoxError, Upstream};
@@ -324,7 +324,12 @@ impl Router {
         let identity = inner.access.authenticate(&head.headers, certificate).await?;
         let sandbox = resolve(&target, &inner.registry);
         let claim = sandbox.as_ref().and_then(|sandbox| inner.registry.claim_of(sandbox));
-        let caller = inner.access.authorize(identity, &target, sandbox.as_ref(), claim).await?;
+        let caller = inner.access.authorize(identity, &target, sandbox.as_ref(), claim).await;
+        let caller = caller.map_err(|refusal| match refusal.reason {
+            // The sandbox, or its claim, may not be known yet. For known ones the answer is the same.
+            Reason::Forbidden if !inner.registry.is_current() => unknown(&target.name.to_string()),
+            _ => refusal,
+        })?;
         Ok(Decision::Admitted(Admitted { target, sandbox, caller, end: None }))
     }
 
@@ -451,8 +456,11 @@ fn prepare(
     Ok(Request::from_parts(parts, body))
 }
 
+/// Whether a request is gRPC over HTTP/2. `application/grpc-web` goes over HTTP/1.1.
 fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = content_type.and_then(|value| value.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b';' | b'+')))
 }
 
 /// The refusal of a request that got no answer.
@@ -553,5 +561,26 @@ impl http_body::Body for Streamed {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_grpc_itself_goes_over_http2() {
+        for (content_type, expected) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc; charset=utf-8", true),
+            ("application/grpc-web", false),
+            ("application/grpc-web+proto", false),
+            ("application/json", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+            assert_eq!(is_grpc(&headers), expected, "{content_type}");
+        }
     }
 }

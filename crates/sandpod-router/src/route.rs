@@ -78,7 +78,8 @@ pub(crate) fn missing(id: &str, registry: &Registry) -> Refusal {
     if registry.is_current() { Refusal::backend(id, Reason::SandboxNotFound) } else { unknown(id) }
 }
 
-fn unknown(id: &str) -> Refusal {
+/// The refusal of a request while it is not known which sandboxes there are.
+pub(crate) fn unknown(id: &str) -> Refusal {
     Refusal::unavailable(format!("The API server cannot be asked for sandbox {id} at the moment."))
 }
 

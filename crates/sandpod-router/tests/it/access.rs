@@ -110,6 +110,31 @@ async fn reviews_are_cached_and_fail_closed() {
 }
 
 #[tokio::test]
+async fn until_the_sandboxes_are_known_a_caller_is_asked_to_retry() {
+    let api = FakeApi::new();
+    let (stage, keys) = stage(&api).await;
+    let token = keys.sign("agents", "box", Duration::from_secs(60));
+    let get = |header: &'static str, name: &'static str, token: &str| {
+        let request = Request::builder().uri(format!("http://{}/", stage.front)).header(header, name);
+        let request = request.header("x-sandbox-namespace", "agents");
+        send(request.header("authorization", format!("Bearer {token}")).body(Full::default()).unwrap())
+    };
+    stage.router.registry().replace_sandboxes(Vec::new());
+    assert_eq!(get("x-sandbox-claim", "thread-1", &token).await.0, StatusCode::FORBIDDEN);
+    stage.router.registry().set_sandboxes_outdated();
+    for (header, name) in
+        [("x-sandbox-claim", "thread-1"), ("x-sandbox-uid", "u1"), ("x-sandbox-id", "other")]
+    {
+        for token in [token.as_str(), "owner-token"] {
+            let (status, body) = get(header, name, token).await;
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{header}: {body}");
+            assert!(body.contains(r#""reason":"api-server-unavailable""#), "{header}: {body}");
+        }
+    }
+    assert_eq!(get("x-sandbox-id", "box", "unknown").await.0, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
 async fn a_stream_outlives_its_token_and_a_new_request_does_not() {
     let api = FakeApi::new();
     let (stage, keys) = stage(&api).await;
