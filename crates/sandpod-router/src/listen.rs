@@ -9,20 +9,24 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::headers::Origin;
-use crate::proxy::Router;
+use crate::proxy::{Connection, Router};
 use crate::tls::{Tls, user_of};
 
-/// The time in which a client must finish its handshake and send the head of its first request.
+/// The time in which a client must finish its handshake, and then have a request admitted. A connection without a request
+/// is closed then, and another one takes no more requests.
 const FIRST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time after which a connection that takes no more requests is closed, if none was admitted. It is longer than the
+/// reviews of a request.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time between two requests of a connection. It is longer than the usual one of load balancers, which would otherwise
 /// send a request on a connection that closes. A caller that is refused gets no second request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -58,7 +62,7 @@ impl Listener {
 
     /// Accepts connections until `stop` is cancelled, then returns when all requests have ended.
     pub async fn serve(self, stop: CancellationToken) {
-        let graceful = GracefulShutdown::new();
+        let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
@@ -72,17 +76,15 @@ impl Listener {
                     continue;
                 }
             };
-            let (router, tls, watcher) = (self.router.clone(), self.tls.clone(), graceful.watcher());
-            tokio::spawn(async move {
-                serve_connection(router, stream, peer, tls, watcher).await;
-                drop(permit);
-            });
+            let (router, tls, stop) = (self.router.clone(), self.tls.clone(), stop.clone());
+            connections.spawn(serve_connection(router, stream, peer, tls, permit, stop));
         }
         drop(self.socket);
-        graceful.shutdown().await;
+        connections.close();
+        connections.wait().await;
     }
 
-    async fn accept(&self) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    async fn accept(&self) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
         // The semaphore is never closed.
         let permit = self.connections.clone().acquire_owned().await.map_err(std::io::Error::other)?;
         let (stream, peer) = self.socket.accept().await?;
@@ -96,25 +98,27 @@ async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<Tls>>,
-    watcher: hyper_util::server::graceful::Watcher,
+    permit: OwnedSemaphorePermit,
+    stop: CancellationToken,
 ) {
     let address = peer.ip();
     let Some(tls) = tls else {
-        return serve_stream(router, stream, Origin { address, is_tls: false }, None, watcher).await;
+        let connection = Connection::new(Origin { address, is_tls: false }, None, permit);
+        return serve_stream(router, stream, connection, stop).await;
     };
     let handshake = TlsAcceptor::from(tls.config()).accept(stream);
     let Ok(Ok(stream)) = timeout(FIRST_HEAD_TIMEOUT, handshake).await else { return };
     let certificates = stream.get_ref().1.peer_certificates();
     let user = certificates.and_then(|certificates| user_of(certificates.first()?));
-    serve_stream(router, stream, Origin { address, is_tls: true }, user.map(Arc::new), watcher).await;
+    let connection = Connection::new(Origin { address, is_tls: true }, user, permit);
+    serve_stream(router, stream, connection, stop).await;
 }
 
 async fn serve_stream(
     router: Router,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    origin: Origin,
-    certificate: Option<Arc<crate::access::reviews::User>>,
-    watcher: hyper_util::server::graceful::Watcher,
+    connection: Connection,
+    stop: CancellationToken,
 ) {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -128,30 +132,45 @@ async fn serve_stream(
         .keep_alive_interval(HTTP2_KEEPALIVE)
         .max_header_list_size(MAX_HEAD_BYTES)
         .adaptive_window(true);
-    let first = CancellationToken::new();
-    let seen = first.clone();
+    let (first, connection) = (CancellationToken::new(), Arc::new(connection));
+    let (seen, admitted) = (first.clone(), connection.admitted.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (router, certificate) = (router.clone(), certificate.clone());
+        let (router, connection) = (router.clone(), connection.clone());
         seen.cancel();
-        async move {
-            Ok::<_, std::convert::Infallible>(router.handle(request, origin, certificate.as_deref()).await)
-        }
+        async move { Ok::<_, std::convert::Infallible>(router.handle(request, &connection).await) }
     });
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    let mut serving = std::pin::pin!(serving);
     tokio::select! {
-        // A connection that fails ends; its client notices.
-        ended = watcher.watch(connection) => {
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended with an error");
+        ended = serving.as_mut() => return note_end(ended),
+        () = stop.cancelled() => {}
+        () = expired(&admitted, FIRST_HEAD_TIMEOUT) => {
+            if !first.is_cancelled() {
+                tracing::debug!("a connection without a request was closed");
+                return;
             }
         }
-        () = expired(&first) => tracing::debug!("a connection without a request was closed"),
+    }
+    // A request in flight ends, and no other begins.
+    serving.as_mut().graceful_shutdown();
+    tokio::select! {
+        ended = serving => note_end(ended),
+        () = expired(&admitted, REFUSED_TIMEOUT) => {
+            tracing::debug!("a connection whose requests were all refused was closed");
+        }
     }
 }
 
-/// Returns when the first request has not come in time, and otherwise never.
-async fn expired(first: &CancellationToken) {
-    if timeout(FIRST_HEAD_TIMEOUT, first.cancelled()).await.is_ok() {
+/// Logs a connection that failed. Its client notices it.
+fn note_end<E: std::fmt::Display>(ended: Result<(), E>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+/// Returns when no request has been admitted in time, and otherwise never.
+async fn expired(admitted: &CancellationToken, limit: Duration) {
+    if timeout(limit, admitted.cancelled()).await.is_ok() {
         std::future::pending::<()>().await;
     }
 }

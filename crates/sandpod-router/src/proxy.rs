@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::client::legacy;
 use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
@@ -100,6 +101,23 @@ struct Note {
     reason: Option<Reason>,
 }
 
+/// The connection that requests come by.
+pub(crate) struct Connection {
+    origin: Origin,
+    /// The user of a verified client certificate.
+    user: Option<User>,
+    /// Cancelled when a request was admitted: until then its caller is a stranger.
+    pub(crate) admitted: CancellationToken,
+    /// Counts the connection as open, also while it is a tunnel.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    pub(crate) fn new(origin: Origin, user: Option<User>, permit: OwnedSemaphorePermit) -> Self {
+        Self { origin, user, admitted: CancellationToken::new(), _permit: permit }
+    }
+}
+
 /// A request that was admitted.
 struct Admitted {
     target: Target,
@@ -178,16 +196,15 @@ impl Router {
         self.0.ending.cancel();
     }
 
-    /// Answers a request. `certificate` is the user of a verified client certificate.
+    /// Answers a request.
     pub(crate) async fn handle(
         &self,
         request: Request<Incoming>,
-        origin: Origin,
-        certificate: Option<&User>,
+        connection: &Arc<Connection>,
     ) -> Response<Body> {
         let is_http1 = request.version() < Version::HTTP_2;
-        let mut record = Record::new(&request, &self.0.metrics, origin.address);
-        let answer = self.forward(request, origin, certificate, &mut record.note).await;
+        let mut record = Record::new(&request, &self.0.metrics, connection.origin.address);
+        let answer = self.forward(request, connection, &mut record.note).await;
         let response = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &mut record.note, is_http1));
         record.status = Some(response.status());
         response
@@ -210,8 +227,7 @@ impl Router {
     async fn forward(
         &self,
         request: Request<Incoming>,
-        origin: Origin,
-        certificate: Option<&User>,
+        connection: &Arc<Connection>,
         note: &mut Note,
     ) -> Result<Response<Body>, Refusal> {
         let inner = &*self.0;
@@ -224,9 +240,9 @@ impl Router {
         }
         let preview = self.preview(&head)?;
         if preview.is_none() && is_health_check(&head) {
-            return Ok(health());
+            return Ok(health(head.version));
         }
-        let admitted = match self.admit(&head, preview.as_ref(), certificate).await {
+        let admitted = match self.admit(&head, preview.as_ref(), connection.user.as_ref()).await {
             Ok(Decision::Admitted(admitted)) => admitted,
             Ok(Decision::Answer(answer)) => return Ok(answer),
             Err(refusal) => {
@@ -246,6 +262,7 @@ impl Router {
             reason: None,
         };
         inner.metrics.note_decision(&note.namespace, true);
+        connection.admitted.cancel();
         if let Some(preview) = &preview
             && head.uri.path() == preview::SHARE_PATH
         {
@@ -264,7 +281,7 @@ impl Router {
 
         let mut request = Request::from_parts(head, body);
         let switch = headers::upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
-        let request = prepare(request, &route, origin, &inner.options.limits, target.is_preview)?;
+        let request = prepare(request, &route, connection.origin, &inner.options.limits, target.is_preview)?;
         let is_grpc = is_grpc(request.headers());
         let answer = tokio::select! {
             answer = inner.upstream.send(request, is_grpc) => {
@@ -276,6 +293,7 @@ impl Router {
             () = until(deadline) => Err(late(&target)),
             () = until(end) => Err(Refusal::unauthenticated()),
         };
+        let switch = switch.map(|switch| (switch, connection.clone()));
         self.answer(answer?, &target, switch, route.gone, end, admission)
     }
 
@@ -380,7 +398,7 @@ impl Router {
         &self,
         mut response: Response<Incoming>,
         target: &Target,
-        switch: Option<OnUpgrade>,
+        switch: Option<(OnUpgrade, Arc<Connection>)>,
         gone: CancellationToken,
         end: Option<Instant>,
         admission: Option<Admission>,
@@ -391,7 +409,7 @@ impl Router {
             let body = |body| Streamed::new(body, gone, end, admission).boxed();
             return Ok(response.map(body));
         }
-        let (Some(caller), Some(protocol)) = (switch, protocol) else {
+        let (Some((caller, connection)), Some(protocol)) = (switch, protocol) else {
             let id = target.name.to_string();
             tracing::warn!(sandbox = id, "the sandbox switched protocols without a request to do so");
             return Err(Refusal::backend(&id, Reason::ConnectionLost));
@@ -409,7 +427,7 @@ impl Router {
                 () = until(end) => {}
             }
             metrics.tunnels.dec();
-            drop(admission);
+            drop((admission, connection));
         });
         Ok(response.map(|_| empty()))
     }
@@ -495,8 +513,13 @@ fn is_health_check(head: &request::Parts) -> bool {
     head.uri.path() == "/healthz" && [Method::GET, Method::HEAD].contains(&head.method)
 }
 
-fn health() -> Response<Body> {
-    json_response(r#"{"status":"ok"}"#.to_owned())
+/// A caller that has not proved itself keeps no connection.
+fn health(version: Version) -> Response<Body> {
+    let mut response = json_response(r#"{"status":"ok"}"#.to_owned());
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 fn json_response(text: String) -> Response<Body> {

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
-use sandpod_router::{Limits, Options};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use sandpod_router::{Limits, Listener, Options};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::stage::{SOON, Stage, echo, open_echo, send_raw};
 
@@ -49,6 +51,60 @@ async fn a_refused_caller_keeps_no_connection() {
     let mut answer = String::new();
     timeout(SOON, stream.read_to_string(&mut answer)).await.expect("the connection ends").unwrap();
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("connection: close"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_probe_keeps_no_connection() {
+    let stage = Stage::open().await;
+    let mut stream = TcpStream::connect(stage.front).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: front\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    timeout(SOON, stream.read_to_string(&mut answer)).await.expect("the connection ends").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_http2_connection_without_an_admitted_request_ends() {
+    let stage = Stage::open().await;
+    let open = || async {
+        let stream = TokioIo::new(TcpStream::connect(stage.front).await.unwrap());
+        hyper::client::conn::http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), stream)
+            .await
+            .unwrap()
+    };
+    let ((mut refused, refused_connection), (mut admitted, admitted_connection)) =
+        tokio::join!(open(), open());
+    let refused_connection = tokio::spawn(refused_connection);
+    let admitted_connection = tokio::spawn(admitted_connection);
+    let bare = Request::builder().uri(format!("http://{}/", stage.front));
+    let answer = refused.send_request(bare.body(Full::<Bytes>::default()).unwrap());
+    let answer = timeout(SOON, answer).await.expect("an answer").unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+    let answer = admitted.send_request(stage.request("/ticks").body(Full::<Bytes>::default()).unwrap());
+    let mut ticks = timeout(SOON, answer).await.expect("an answer").unwrap().into_body();
+
+    // Its end may be an error; the client still wants it.
+    let _ = timeout(SOON, refused_connection).await.expect("the connection ends");
+    drop(refused);
+    timeout(SOON, ticks.frame()).await.expect("a tick").unwrap().unwrap();
+    assert!(!admitted_connection.is_finished());
+    let another = admitted.send_request(stage.request("/any").body(Full::<Bytes>::default()).unwrap());
+    assert!(timeout(SOON, another).await.expect("an answer").is_ok());
+}
+
+#[tokio::test]
+async fn a_tunnel_counts_as_a_connection() {
+    let stage = Stage::open().await;
+    let listener = Listener::bind(stage.router.clone(), ([127, 0, 0, 1], 0).into(), None, 1).await.unwrap();
+    let stage = Stage { front: listener.address().unwrap(), ..stage };
+    tokio::spawn(listener.serve(CancellationToken::new()));
+    let mut tunnel = open_echo(&stage).await;
+    let second = stage.get("/any");
+    let mut second = std::pin::pin!(second);
+    assert!(timeout(Duration::from_millis(300), second.as_mut()).await.is_err(), "it waits");
+    assert!(echo(&mut tunnel).await);
+    drop(tunnel);
+    assert!(timeout(SOON, second).await.expect("an answer").0.is_success());
 }
 
 #[tokio::test]

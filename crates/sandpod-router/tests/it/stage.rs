@@ -47,7 +47,7 @@ impl Stage {
         let endpoint = Endpoint { address: sandbox.ip(), uid: "u1".to_owned(), gone: gone.clone() };
         registry.insert(&SandboxRef::new("agents", "box"), endpoint);
         let router = Router::new(registry, access, options, Arc::default());
-        let listener = Listener::bind(router.clone(), ([127, 0, 0, 1], 0).into(), None, 1000).await.unwrap();
+        let listener = Listener::bind(router.clone(), ([127, 0, 0, 1], 0).into(), None, 2000).await.unwrap();
         let (front, stop) = (listener.address().unwrap(), CancellationToken::new());
         let serving = tokio::spawn(listener.serve(stop.clone()));
         Self { router, front, sandbox, gone, stop, serving }
