@@ -14,6 +14,8 @@ pub struct PodState {
     pub sandbox: SandboxRef,
     /// The UID of the sandbox.
     pub uid: String,
+    /// The UID of the Pod itself.
+    pub pod_uid: String,
     /// Its address, if it takes requests.
     pub address: Option<IpAddr>,
     /// Whether it has neither ended nor been deleted.

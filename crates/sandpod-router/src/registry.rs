@@ -32,13 +32,26 @@ pub struct Registry {
 
 #[derive(Debug, Default)]
 struct State {
-    endpoints: HashMap<SandboxRef, Endpoint>,
+    endpoints: HashMap<SandboxRef, PodEndpoint>,
     sandboxes: HashMap<SandboxRef, SandboxState>,
     /// The sandbox of each claim; a claim is a reference here, too.
     claims: HashMap<SandboxRef, SandboxRef>,
     uids: HashMap<String, SandboxRef>,
     pods: Source,
     objects: Source,
+}
+
+/// An endpoint, and the UID of its Pod: two Pods can have one owner, for example while one replaces the other.
+#[derive(Debug)]
+struct PodEndpoint {
+    pod_uid: String,
+    endpoint: Endpoint,
+}
+
+impl PodEndpoint {
+    fn is_of(&self, pod: &PodState) -> bool {
+        self.endpoint.uid == pod.uid && self.pod_uid == pod.pod_uid
+    }
 }
 
 /// The state of one watch.
@@ -79,7 +92,7 @@ impl Registry {
         let state = self.read();
         // A Pod that claims to be of another Sandbox than the one with this name is not reached.
         let known = state.sandboxes.get(sandbox);
-        let endpoint = state.endpoints.get(sandbox);
+        let endpoint = state.endpoints.get(sandbox).map(|known| &known.endpoint);
         match (known, endpoint) {
             (Some(known), Some(endpoint)) if known.uid == endpoint.uid => Lookup::Found(endpoint.clone()),
             (Some(known), _) if known.is_suspended => Lookup::Suspended,
@@ -146,7 +159,7 @@ impl Registry {
         let object = SandboxState { sandbox: sandbox.clone(), uid, claim: None, is_suspended: false };
         self.change(|state| {
             state.add_sandbox(object);
-            state.set_endpoint(sandbox, endpoint);
+            state.set_endpoint(sandbox, PodEndpoint { pod_uid: String::new(), endpoint });
         });
     }
 
@@ -157,19 +170,19 @@ impl Registry {
 
     /// Removes a Pod that was deleted.
     pub fn delete_pod(&self, pod: &PodState) {
-        self.change(|state| state.end(&pod.sandbox, &pod.uid));
+        self.change(|state| state.end(pod));
     }
 
     /// Replaces all Pods by a complete list.
     pub fn replace_pods(&self, pods: &[PodState]) {
         let reachable = pods.iter().filter(|pod| pod.address.is_some());
-        let listed: HashMap<&SandboxRef, &str> =
-            reachable.map(|pod| (&pod.sandbox, pod.uid.as_str())).collect();
+        let listed: HashMap<&str, &PodState> = reachable.map(|pod| (pod.pod_uid.as_str(), pod)).collect();
         self.change(|state| {
-            state.endpoints.retain(|sandbox, endpoint| {
-                let stays = listed.get(sandbox) == Some(&endpoint.uid.as_str());
+            state.endpoints.retain(|sandbox, known| {
+                let pod = listed.get(known.pod_uid.as_str());
+                let stays = pod.is_some_and(|pod| pod.sandbox == *sandbox && known.is_of(pod));
                 if !stays {
-                    endpoint.gone.cancel();
+                    known.endpoint.gone.cancel();
                 }
                 stays
             });
@@ -261,33 +274,34 @@ impl State {
         match pod.address {
             Some(address) => {
                 let known = self.endpoints.get(&pod.sandbox);
-                if known.is_none_or(|known| known.address != address || known.uid != pod.uid) {
+                if known.is_none_or(|known| known.endpoint.address != address || !known.is_of(pod)) {
                     let endpoint = Endpoint { address, uid: pod.uid.clone(), gone: CancellationToken::new() };
-                    self.set_endpoint(pod.sandbox.clone(), endpoint);
+                    let pod_uid = pod.pod_uid.clone();
+                    self.set_endpoint(pod.sandbox.clone(), PodEndpoint { pod_uid, endpoint });
                 }
             }
             // A Pod that is not ready takes no new requests; those in flight go on.
-            None if pod.is_running => drop(self.remove_endpoint(&pod.sandbox, &pod.uid)),
-            None => self.end(&pod.sandbox, &pod.uid),
+            None if pod.is_running => drop(self.remove_endpoint(pod)),
+            None => self.end(pod),
         }
     }
 
-    fn set_endpoint(&mut self, sandbox: SandboxRef, endpoint: Endpoint) {
+    fn set_endpoint(&mut self, sandbox: SandboxRef, endpoint: PodEndpoint) {
         if let Some(before) = self.endpoints.insert(sandbox, endpoint) {
-            before.gone.cancel();
+            before.endpoint.gone.cancel();
         }
     }
 
-    fn end(&mut self, sandbox: &SandboxRef, uid: &str) {
-        if let Some(endpoint) = self.remove_endpoint(sandbox, uid) {
-            endpoint.gone.cancel();
+    fn end(&mut self, pod: &PodState) {
+        if let Some(known) = self.remove_endpoint(pod) {
+            known.endpoint.gone.cancel();
         }
     }
 
-    /// Removes an endpoint, unless it belongs to a newer sandbox of the same name.
-    fn remove_endpoint(&mut self, sandbox: &SandboxRef, uid: &str) -> Option<Endpoint> {
-        let is_of_uid = self.endpoints.get(sandbox).is_some_and(|known| known.uid == uid);
-        if is_of_uid { self.endpoints.remove(sandbox) } else { None }
+    /// Removes the endpoint of a Pod, unless another Pod or a newer sandbox of the same name has replaced it.
+    fn remove_endpoint(&mut self, pod: &PodState) -> Option<PodEndpoint> {
+        let is_of_pod = self.endpoints.get(&pod.sandbox).is_some_and(|known| known.is_of(pod));
+        if is_of_pod { self.endpoints.remove(&pod.sandbox) } else { None }
     }
 }
 
@@ -336,6 +350,25 @@ mod tests {
         registry.delete_sandbox(&sandbox("u1"));
         assert_eq!(found(&registry).unwrap().uid, "u2");
         assert_eq!((registry.of_uid("u1"), registry.of_uid("u2")), (None, Some(boxed())));
+    }
+
+    #[test]
+    fn the_end_of_a_second_pod_keeps_the_endpoint_of_the_first() {
+        let registry = registry();
+        let endpoint = found(&registry).unwrap();
+        let second = |change: fn(&mut serde_json::Value)| {
+            pod_state(|pod| {
+                pod["metadata"]["uid"] = "p2".into();
+                change(pod);
+            })
+        };
+        registry.apply_pod(&second(|pod| pod["status"]["phase"] = "Pending".into()));
+        registry.apply_pod(&second(|pod| pod["status"]["conditions"][0]["status"] = "False".into()));
+        registry.delete_pod(&second(|_| ()));
+        assert!(found(&registry).is_some() && !endpoint.gone.is_cancelled());
+
+        registry.replace_pods(&[second(|_| ())]);
+        assert!(found(&registry).is_some() && endpoint.gone.is_cancelled(), "another Pod has its address");
     }
 
     #[test]

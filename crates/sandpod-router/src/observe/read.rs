@@ -24,6 +24,7 @@ impl PodState {
         Some(Self {
             sandbox: SandboxRef::new(pod.namespace()?, &owner.name),
             uid: owner.uid.clone(),
+            pod_uid: pod.uid()?,
             address: address(pod),
             is_running: phase == Some("Running") && pod.metadata.deletion_timestamp.is_none(),
         })
@@ -73,7 +74,7 @@ pub(crate) mod tests {
     pub(crate) fn pod(change: impl FnOnce(&mut Value)) -> Pod {
         let mut pod = json!({
             "metadata": {
-                "name": "box", "namespace": "agents",
+                "name": "box", "namespace": "agents", "uid": "p1",
                 "ownerReferences": [{
                     "apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "name": "box", "uid": "u1", "controller": true,
                 }],
