@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
@@ -33,6 +33,8 @@ struct State {
     is_away: watch::Sender<bool>,
     reviews: AtomicUsize,
     patches: AtomicUsize,
+    /// The status of answers to patches.
+    patch_status: AtomicU16,
 }
 
 const PODS: &str = "pods";
@@ -48,6 +50,7 @@ impl FakeApi {
             is_away: watch::Sender::new(false),
             reviews: AtomicUsize::default(),
             patches: AtomicUsize::default(),
+            patch_status: AtomicU16::new(200),
         }))
     }
 
@@ -80,6 +83,11 @@ impl FakeApi {
 
     pub(crate) fn reviews(&self) -> usize {
         self.0.reviews.load(Ordering::Relaxed)
+    }
+
+    /// Lets patches fail with a status, or succeed with 200.
+    pub(crate) fn set_patch_status(&self, status: u16) {
+        self.0.patch_status.store(status, Ordering::Relaxed);
     }
 
     pub(crate) fn patches(&self) -> usize {
@@ -153,9 +161,19 @@ impl FakeApi {
             _ if head.method == Method::PATCH => {
                 self.0.patches.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(sent, json!({ "spec": { "operatingMode": "Running" } }));
-                whole(&json!({
-                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": { "name": "box" },
-                }))
+                let code = self.0.patch_status.load(Ordering::Relaxed);
+                let mut answer = whole(&if code == 200 {
+                    json!({
+                        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": { "name": "box" },
+                    })
+                } else {
+                    json!({
+                        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+                        "message": "the patch failed", "reason": "Failed", "code": code,
+                    })
+                });
+                *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+                answer
             }
             _ if query.contains("watch=true") => self.watch(kind),
             _ => {

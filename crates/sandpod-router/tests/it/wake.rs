@@ -7,7 +7,7 @@ use futures::future::join_all;
 use http::StatusCode;
 use http_body_util::Full;
 use sandpod_router::{Endpoint, Options, SandboxRef, SandboxState, Wake};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::FakeApi;
@@ -85,4 +85,45 @@ async fn a_request_with_a_timeout_waits_no_longer() {
     let request = stage.request("/any").header("x-sandbox-timeout", "0.3").body(Full::default()).unwrap();
     let (status, body) = crate::stage::send(request).await;
     assert_eq!((status, body.contains("timeout")), (StatusCode::GATEWAY_TIMEOUT, true), "{body}");
+}
+
+#[tokio::test]
+async fn a_request_is_refused_at_once_if_the_sandbox_may_not_be_resumed() {
+    for status in [403, 404] {
+        let api = FakeApi::new();
+        api.set_patch_status(status);
+        let stage = stage(&api, Some(10 * SOON)).await;
+        let (status, body) = stage.get("/any").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(body.contains(r#""reason":"suspended""#), "{body}");
+        assert_eq!(api.patches(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_resume_is_tried_again_after_a_pause() {
+    let api = FakeApi::new();
+    api.set_patch_status(500);
+    let stage = stage(&api, Some(SOON)).await;
+    let driving = async {
+        while api.patches() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let started = Instant::now();
+        for _ in 0..50 {
+            stage.router.registry().apply_sandbox(suspended());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let pauses = started.elapsed().as_millis() / 500;
+        assert!(api.patches() as u128 <= 2 + pauses, "{} after {pauses} pauses", api.patches());
+        api.set_patch_status(200);
+        let before = api.patches();
+        while api.patches() == before {
+            tokio::task::yield_now().await;
+        }
+        start(&stage, stage.sandbox);
+    };
+    let (answer, ()) =
+        timeout(SOON, async { tokio::join!(stage.get("/any"), driving) }).await.expect("an answer");
+    assert_eq!(answer.0, StatusCode::OK);
 }
