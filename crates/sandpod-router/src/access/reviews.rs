@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use moka::Expiry;
 use moka::future::Cache;
 use ring::digest::{SHA256, digest};
 use sandpod_kube::k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -17,6 +18,7 @@ use sandpod_kube::k8s_openapi::api::authorization::v1::{
 };
 use sandpod_kube::kube::api::{Api, PostParams};
 use sandpod_kube::kube::{Client, Error};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::metrics::Metrics;
@@ -26,6 +28,8 @@ use crate::target::SandboxRef;
 /// The time for which an answer counts, which bounds the use of a revoked right or token.
 const LIFETIME: Duration = Duration::from_secs(10);
 const MAX_ANSWERS: u64 = 10_000;
+/// The token reviews that run at once; further ones wait for at most [`LIMIT`].
+const MAX_TOKEN_REVIEWS: usize = 64;
 /// The longest time of a review.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -63,13 +67,50 @@ pub(super) enum Object {
 type TokenHash = [u8; 32];
 type Right = (User, Object);
 
+/// An answer of the API server.
+#[derive(Clone)]
+struct Answer<T> {
+    value: T,
+    /// When the review began: a right can be revoked while the answer is on its way.
+    asked: Instant,
+}
+
+impl<T> Answer<T> {
+    /// The time for which the answer still counts.
+    fn remaining(&self) -> Duration {
+        LIFETIME.saturating_sub(self.asked.elapsed())
+    }
+}
+
+/// Expires an answer [`LIFETIME`] after its review began.
+struct SinceAsked;
+
+#[expect(clippy::disallowed_types, reason = "the trait has this type")]
+impl<K, T> Expiry<K, Answer<T>> for SinceAsked {
+    fn expire_after_create(&self, _: &K, answer: &Answer<T>, _: std::time::Instant) -> Option<Duration> {
+        Some(answer.remaining())
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &K,
+        answer: &Answer<T>,
+        _: std::time::Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(answer.remaining())
+    }
+}
+
 /// Reviews by the API server, and their recent answers.
 #[derive(Clone)]
 pub struct Reviews {
     client: Client,
     audiences: Arc<[String]>,
-    users: Cache<TokenHash, Option<User>>,
-    rights: Cache<Right, bool>,
+    users: Cache<TokenHash, Answer<Option<User>>>,
+    rights: Cache<Right, Answer<bool>>,
+    /// Bounds the reviews of tokens at once. A caller without any right can cause one by each new token.
+    token_reviews: Arc<Semaphore>,
     metrics: Arc<Metrics>,
 }
 
@@ -77,9 +118,10 @@ impl Reviews {
     /// Reviews through `client`. With `audiences`, a token must be for one of them.
     #[must_use]
     pub fn new(client: Client, audiences: Vec<String>, metrics: Arc<Metrics>) -> Self {
-        let users = Cache::builder().max_capacity(MAX_ANSWERS).time_to_live(LIFETIME).build();
-        let rights = Cache::builder().max_capacity(MAX_ANSWERS).time_to_live(LIFETIME).build();
-        Self { client, audiences: audiences.into(), users, rights, metrics }
+        let users = Cache::builder().max_capacity(MAX_ANSWERS).expire_after(SinceAsked).build();
+        let rights = Cache::builder().max_capacity(MAX_ANSWERS).expire_after(SinceAsked).build();
+        let token_reviews = Arc::new(Semaphore::new(MAX_TOKEN_REVIEWS));
+        Self { client, audiences: audiences.into(), users, rights, token_reviews, metrics }
     }
 
     /// The user of a token.
@@ -87,17 +129,20 @@ impl Reviews {
         // The token itself stays out of memory that lives longer than the request.
         let hash: TokenHash = digest(&SHA256, token.as_bytes()).as_ref().try_into().unwrap_or_default();
         let user = self.users.try_get_with(hash, self.review_token(token)).await;
-        user.map_err(|error| unavailable(&error))?.ok_or_else(Refusal::unauthenticated)
+        user.map_err(|error| unavailable(&error))?.value.ok_or_else(Refusal::unauthenticated)
     }
 
     /// Whether the user may use the object.
     pub(super) async fn is_allowed(&self, user: &User, object: &Object) -> Result<bool, Refusal> {
         let right = (user.clone(), object.clone());
         let is_allowed = self.rights.try_get_with(right, self.review_access(user, object)).await;
-        is_allowed.map_err(|error| unavailable(&error))
+        is_allowed.map(|answer| answer.value).map_err(|error| unavailable(&error))
     }
 
-    async fn review_token(&self, token: &str) -> Result<Option<User>, String> {
+    async fn review_token(&self, token: &str) -> Result<Answer<Option<User>>, String> {
+        let permit = timeout(LIMIT, self.token_reviews.acquire()).await;
+        let _permit = permit.map_err(|_| "too many reviews of tokens at once")?;
+        let asked = Instant::now();
         let audiences = (!self.audiences.is_empty()).then(|| self.audiences.to_vec());
         let spec = TokenReviewSpec { token: token.to_owned(), audiences };
         let review = TokenReview { spec, ..TokenReview::default() };
@@ -105,15 +150,16 @@ impl Reviews {
         let status =
             self.review(api.create(&PostParams::default(), &review)).await?.status.unwrap_or_default();
         if status.authenticated != Some(true) {
-            return Ok(None);
+            return Ok(Answer { value: None, asked });
         }
         // An API server without support for audiences ignores the request for one.
         let is_for_us = self.audiences.is_empty()
             || status.audiences.unwrap_or_default().iter().any(|audience| self.audiences.contains(audience));
-        Ok(status.user.filter(|_| is_for_us).map(User::from))
+        Ok(Answer { value: status.user.filter(|_| is_for_us).map(User::from), asked })
     }
 
-    async fn review_access(&self, user: &User, object: &Object) -> Result<bool, String> {
+    async fn review_access(&self, user: &User, object: &Object) -> Result<Answer<bool>, String> {
+        let asked = Instant::now();
         let (group, resource, name) = match object {
             Object::Sandbox(name) => ("agents.x-k8s.io", "sandboxes", name),
             Object::Claim(name) => ("extensions.agents.x-k8s.io", "sandboxclaims", name),
@@ -138,7 +184,8 @@ impl Reviews {
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let status = self.review(api.create(&PostParams::default(), &review)).await?.status;
-        Ok(status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+        let is_allowed = status.is_some_and(|status| status.allowed && status.denied != Some(true));
+        Ok(Answer { value: is_allowed, asked })
     }
 
     /// Runs a review within its limit, and measures it.
@@ -158,4 +205,19 @@ impl Reviews {
 fn unavailable(error: &str) -> Refusal {
     tracing::warn!(error, "the API server did not review a request");
     Refusal::unavailable("The API server cannot check the credential at the moment.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_counts_from_the_beginning_of_its_review() {
+        let answer = Answer { value: true, asked: Instant::now() };
+        assert_eq!(answer.remaining(), LIFETIME);
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(answer.remaining(), LIFETIME - Duration::from_secs(4));
+        tokio::time::advance(LIFETIME).await;
+        assert_eq!(answer.remaining(), Duration::ZERO);
+    }
 }

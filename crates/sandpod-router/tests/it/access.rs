@@ -110,6 +110,30 @@ async fn reviews_are_cached_and_fail_closed() {
 }
 
 #[tokio::test]
+async fn many_new_tokens_do_not_flood_the_api_server() {
+    let api = FakeApi::new();
+    let (stage, _) = stage(&api).await;
+    let held = api.hold_reviews().await;
+    let requests = (0..100).map(|number| {
+        let request = stage.request("/").header("authorization", format!("Bearer token-{number}"));
+        send(request.body(Full::default()).unwrap())
+    });
+    let waiting = async {
+        while api.reviews() < 64 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(api.reviews(), 64);
+        drop(held);
+    };
+    let (answers, ()) =
+        timeout(SOON, async { tokio::join!(join_all(requests), waiting) }).await.expect("answers");
+    let is_refusal =
+        |status: &StatusCode| [StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE].contains(status);
+    assert!(answers.iter().all(|(status, _)| is_refusal(status)), "{answers:?}");
+}
+
+#[tokio::test]
 async fn until_the_sandboxes_are_known_a_caller_is_asked_to_retry() {
     let api = FakeApi::new();
     let (stage, keys) = stage(&api).await;

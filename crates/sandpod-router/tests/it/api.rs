@@ -15,7 +15,7 @@ use hyper::body::Frame;
 use sandpod_kube::kube::Client;
 use sandpod_kube::kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{RwLock, RwLockWriteGuard, broadcast, watch};
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
@@ -32,6 +32,8 @@ struct State {
     events: broadcast::Sender<(&'static str, Value)>,
     is_away: watch::Sender<bool>,
     reviews: AtomicUsize,
+    /// While it is held, reviews of tokens wait.
+    held_reviews: RwLock<()>,
     patches: AtomicUsize,
     /// The status of answers to patches.
     patch_status: AtomicU16,
@@ -49,6 +51,7 @@ impl FakeApi {
             events: broadcast::Sender::new(64),
             is_away: watch::Sender::new(false),
             reviews: AtomicUsize::default(),
+            held_reviews: RwLock::default(),
             patches: AtomicUsize::default(),
             patch_status: AtomicU16::new(200),
         }))
@@ -79,6 +82,11 @@ impl FakeApi {
     /// While it is away, calls fail and watches break.
     pub(crate) fn set_away(&self, is_away: bool) {
         self.0.is_away.send_replace(is_away);
+    }
+
+    /// Reviews of tokens begin, and end only when the guard is dropped.
+    pub(crate) async fn hold_reviews(&self) -> RwLockWriteGuard<'_, ()> {
+        self.0.held_reviews.write().await
     }
 
     pub(crate) fn reviews(&self) -> usize {
@@ -156,7 +164,11 @@ impl FakeApi {
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         let kind = if path.ends_with("/pods") { PODS } else { SANDBOXES };
         Ok(match path.rsplit('/').next().unwrap_or_default() {
-            "tokenreviews" => whole(&self.review_token(sent)),
+            "tokenreviews" => {
+                let answer = self.review_token(sent);
+                drop(self.0.held_reviews.read().await);
+                whole(&answer)
+            }
             "subjectaccessreviews" => whole(&self.review_access(sent)),
             _ if head.method == Method::PATCH => {
                 self.0.patches.fetch_add(1, Ordering::Relaxed);
