@@ -1,6 +1,7 @@
 //! The options of new sandboxes: network, limits, mounts, copies, variables and policies.
 
 use crate::transcript::Stage;
+use crate::user::is_root;
 
 #[test]
 fn a_mount_is_read_only_unless_rw_is_given() {
@@ -33,6 +34,39 @@ fn a_link_at_a_mount_point_leads_to_nothing_on_the_machine() {
     stage.run("sandpod exec trap true");
     assert_eq!(stage.run("cat victim"), "machine\n");
     stage.run("sandpod delete trap");
+}
+
+#[test]
+fn a_file_system_mounted_later_on_the_machine_does_not_appear() {
+    if !is_root() {
+        return; // Only root may mount file systems on the machine.
+    }
+    let stage = Stage::new();
+    let printed = stage.run(
+        "mkdir shared; unshare -m sh -c 'mount -t tmpfs -o mode=755 none shared && mount --make-shared shared && \
+         mkdir shared/later && sandpod create --id fixed --quiet --mount shared:/data && \
+         mount -t tmpfs none shared/later && touch shared/later/file && ls shared/later && \
+         sandpod exec fixed -- ls -A /data /data/later'",
+    );
+    stage.run("sandpod delete fixed");
+    assert!(printed.ends_with("file\n/data:\nlater\n\n/data/later:\n"), "{printed}");
+}
+
+#[test]
+fn a_mount_below_another_one_does_not_change_the_machine() {
+    if !is_root() {
+        return; // Only root may make a mount point shared.
+    }
+    let stage = Stage::new();
+    let printed = stage.run(
+        "mkdir shared other; touch other/b; \
+         unshare -m sh -c 'mount -t tmpfs -o mode=755 none shared && mount --make-shared shared && \
+         mkdir shared/sub && touch shared/sub/a && \
+         sandpod create --id nested --quiet --mount shared:/data --mount other:/data/sub && \
+         sandpod exec nested -- ls /data/sub && ls shared/sub'",
+    );
+    stage.run("sandpod delete nested");
+    assert!(printed.ends_with("b\na\n"), "{printed}");
 }
 
 #[test]

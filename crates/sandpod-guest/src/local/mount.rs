@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rustix::fs::{CWD, FileType, fstat};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-use super::root::{NO_SUID_NO_DEV, READ_ONLY, make_mount_point, set_mount_attributes};
+use super::root::{NO_SUID_NO_DEV, READ_ONLY, isolate_tree, make_mount_point};
 
 /// A file or directory of the machine, and its path in the sandbox.
 #[derive(Debug)]
@@ -31,10 +31,14 @@ impl Mount {
         self.tree = self.clone_tree().ok();
     }
 
+    /// Clones the mounts and sets their attributes before any program can use them.
     fn clone_tree(&self) -> io::Result<OwnedFd> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        Ok(open_tree(CWD, &self.from, flags)?)
+        let tree = open_tree(CWD, &self.from, flags)?;
+        let access = if self.writable { 0 } else { READ_ONLY };
+        isolate_tree(tree.as_fd(), access | NO_SUID_NO_DEV)?;
+        Ok(tree)
     }
 
     /// Prepares the mount before other mounts hide its path.
@@ -65,14 +69,12 @@ impl Prepared<'_> {
     }
 
     fn try_attach(&self) -> io::Result<()> {
-        let Mount { to, writable, .. } = self.mount;
+        let to = &self.mount.to;
         fs::create_dir_all(to.parent().unwrap_or(to))?;
         if !to.exists() {
             let is_dir = FileType::from_raw_mode(fstat(&self.tree)?.st_mode).is_dir();
             make_mount_point(to, is_dir)?;
         }
-        move_mount(&self.tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-        let access = if *writable { 0 } else { READ_ONLY };
-        set_mount_attributes(to, access | NO_SUID_NO_DEV)
+        Ok(move_mount(&self.tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
     }
 }

@@ -3,10 +3,12 @@
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use rustix::fs::CWD;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
     mount_remount, unmount,
@@ -49,7 +51,7 @@ const TERMINALS: &CStr = c"newinstance,ptmxmode=0666,mode=0620,max=512";
 /// Builds the root and changes to it. The working directory holds the writable directories.
 pub(super) fn build(setup: &Setup) -> io::Result<()> {
     let root = Path::new(ROOT);
-    // Before anything hides the paths of the machine.
+    // Before other mounts hide the paths of the machine.
     let mounts = setup.mounts.iter().map(Mount::prepare).collect::<io::Result<Vec<_>>>()?;
     let empty = MountFlags::NOSUID | MountFlags::NODEV;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
@@ -103,19 +105,37 @@ fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Sets attributes of a mount and of all mounts below it, such as a separate disk below `/usr`.
-#[expect(unsafe_code, reason = "the system call has no safe interface")]
-pub(super) fn set_mount_attributes(at: &Path, with: u64) -> io::Result<()> {
+fn set_mount_attributes(at: &Path, with: u64) -> io::Result<()> {
     let at = CString::new(at.as_os_str().as_bytes())?;
     let attributes = libc::mount_attr { attr_set: with, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    change_mounts(CWD, &at, 0, &attributes)
+}
+
+/// Sets attributes of mounts that are not attached yet, and ends their mount propagation: later mounts on the machine do
+/// not appear below them, nor mounts of the sandbox on the machine.
+pub(super) fn isolate_tree(tree: BorrowedFd<'_>, with: u64) -> io::Result<()> {
+    let propagation = libc::MS_PRIVATE;
+    let attributes = libc::mount_attr { attr_set: with, attr_clr: 0, propagation, userns_fd: 0 };
+    change_mounts(tree, c"", libc::AT_EMPTY_PATH, &attributes)
+}
+
+/// Changes a mount and all mounts below it.
+#[expect(unsafe_code, reason = "the system call has no safe interface")]
+fn change_mounts(
+    dir: BorrowedFd<'_>,
+    at: &CStr,
+    flags: libc::c_int,
+    attributes: &libc::mount_attr,
+) -> io::Result<()> {
     // SAFETY: the kernel reads a NUL-terminated path and a struct of the given size.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
+            dir.as_raw_fd(),
             at.as_ptr(),
-            libc::AT_RECURSIVE,
-            &raw const attributes,
-            size_of_val(&attributes),
+            libc::AT_RECURSIVE | flags,
+            std::ptr::from_ref(attributes),
+            size_of::<libc::mount_attr>(),
         )
     };
     if done == 0 {
