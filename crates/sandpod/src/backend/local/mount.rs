@@ -45,10 +45,11 @@ impl LocalMount {
                 "Write absolute paths.",
             ));
         }
-        let guest = self.guest.to_string_lossy();
-        if guest.trim_end_matches('/').is_empty() || RESERVED.iter().any(|dir| overlap(dir, &guest)) {
+        let guest = normalized(&self.guest);
+        let text = guest.to_string_lossy();
+        if text == "/" || RESERVED.iter().any(|dir| overlap(dir, &text)) {
             return Err(refused(
-                &format!("nothing can be mounted at {guest}"),
+                &format!("nothing can be mounted at {text}"),
                 "Choose another directory of the sandbox, such as /data.",
             ));
         }
@@ -60,6 +61,11 @@ impl LocalMount {
         let access = if self.writable { "rw" } else { "ro" };
         format!("{access}\t{}\t{}\n", self.host.display(), self.guest.display())
     }
+}
+
+/// Returns a path without repeated separators and `.` components.
+fn normalized(path: &Path) -> PathBuf {
+    path.components().collect()
 }
 
 #[cfg(test)]
@@ -82,6 +88,13 @@ mod tests {
             ("/srv", "/proc/x"),
             ("/srv", "/run"),
             ("/srv", "/run/sandpod/x"),
+            ("/srv", "//"),
+            ("/srv", "/."),
+            ("/srv", "//dev"),
+            ("/srv", "/./proc"),
+            ("/srv", "/run//sandpod/x"),
+            ("/srv", "/run/./sandpod"),
+            ("/srv", "/data/../dev"),
         ] {
             assert!(mount(host, guest).check().is_err(), "{host} {guest}");
         }
