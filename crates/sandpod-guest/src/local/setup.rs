@@ -3,8 +3,9 @@
 //! The first two bytes are whether the guest ends with its creator and whether it has the machine's network. The next four
 //! are the maximum number of tasks (0: unlimited), and four more are the user and group to change to (0: unchanged). The
 //! rest is a line for each writable directory, with its path in the sandbox, a line `controller=directory` for each
-//! cgroup of the sandbox, and a line for each mount: `ro` or `rw`, the path outside and the path inside, with tabs. The files are the listener, the directory that holds the writable directories, the lock and
-//! the log, in this order.
+//! cgroup of the sandbox, a line for each mount (`ro` or `rw`, the path outside and the path inside, with tabs), and the
+//! line `end`. The files are the listener, the directory that holds the writable directories, the lock and the log, in
+//! this order.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,8 +16,10 @@ use rustix::net::RecvFlags;
 use super::mount::Mount;
 use crate::descriptors;
 
-/// Maximum size of the message: a few paths.
+/// Maximum size of the message: a few paths. `local::guest` of `sandpod` sends no longer one.
 const MAX_MESSAGE_BYTES: usize = 16 << 10;
+/// The last line. Without it the message was cut.
+const END: &str = "\nend\n";
 
 /// The setup that the creator of a local sandbox sends to its guest.
 #[derive(Debug)]
@@ -55,11 +58,12 @@ impl Setup {
                 "the control socket has no setup: sandpod itself starts this program",
             ));
         };
+        let incomplete = || io::Error::other("the setup is incomplete: sandpod itself starts this program");
         let [owned, network, t0, t1, t2, t3, u0, u1, u2, u3, rest @ ..] = &message[..] else {
-            return Err(io::Error::other("the setup is incomplete: sandpod itself starts this program"));
+            return Err(incomplete());
         };
         let lines = String::from_utf8_lossy(rest);
-        let lines = lines.trim_end_matches('\0');
+        let lines = lines.trim_end_matches('\0').strip_suffix(END).ok_or_else(incomplete)?;
         Ok(Self {
             listener,
             writable_dirs,
@@ -93,6 +97,7 @@ fn mounts(lines: &str) -> Vec<Mount> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::mem::MaybeUninit;
     use std::os::fd::AsFd as _;
     use std::os::unix::fs::MetadataExt as _;
@@ -102,26 +107,26 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_setup_is_received_as_sent() {
+    const MESSAGE: &[u8] =
+        b"\x01\x00\x00\x02\x00\x00\xfe\xff\x00\x00/tmp\n/home/x\nmemory=/some/where\nrw\t/a=b\t/c\nend\n";
+
+    /// Sends a message with four files and receives it.
+    fn send(message: &[u8]) -> ([File; 4], io::Result<Setup>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let file = |path| std::fs::File::open(path).unwrap();
-        let sent = ["/dev/null", "/", "/dev/zero", "/dev/full"].map(file);
+        let sent = ["/dev/null", "/", "/dev/zero", "/dev/full"].map(|path| File::open(path).unwrap());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let files = sent.each_ref().map(|file| file.as_fd());
         ancillary.push(SendAncillaryMessage::ScmRights(&files));
-        sendmsg(
-            &ours,
-            &[io::IoSlice::new(
-                b"\x01\x00\x00\x02\x00\x00\xfe\xff\x00\x00/tmp\n/home/x\nmemory=/some/where\nrw\t/a=b\t/c\n",
-            )],
-            &mut ancillary,
-            SendFlags::empty(),
-        )
-        .unwrap();
+        sendmsg(&ours, &[io::IoSlice::new(message)], &mut ancillary, SendFlags::empty()).unwrap();
+        let received = Setup::receive(theirs.as_fd());
+        (sent, received)
+    }
 
-        let received = Setup::receive(theirs.as_fd()).unwrap();
+    #[test]
+    fn a_setup_is_received_as_sent() {
+        let (sent, received) = send(MESSAGE);
+        let received = received.unwrap();
 
         assert_eq!((received.owned, received.network, received.task_limit), (true, false, 512));
         assert_eq!(received.user, Some(65534));
@@ -129,9 +134,22 @@ mod tests {
         assert_eq!(received.cgroups, [("memory".to_owned(), "/some/where".into())]);
         let [Mount { from, to, writable, .. }] = &received.mounts[..] else { panic!("there is one mount") };
         assert_eq!((from.to_str(), to.to_str(), *writable), (Some("/a=b"), Some("/c"), true));
-        let inode = |file: OwnedFd| std::fs::File::from(file).metadata().unwrap().ino();
+        let inode = |file: OwnedFd| File::from(file).metadata().unwrap().ino();
         let received = [received.listener, received.writable_dirs, received.lock, received.log].map(inode);
         assert_eq!(received, sent.map(|file| file.metadata().unwrap().ino()));
+    }
+
+    #[test]
+    fn a_setup_that_was_cut_is_refused() {
+        let line = b"ro\t/host\t/guest\n";
+        let start = &MESSAGE[..MESSAGE.len() - b"end\n".len()];
+        let mut long = start.to_vec();
+        long.extend(line.repeat(MAX_MESSAGE_BYTES / line.len()));
+        long.extend(b"end\n");
+        for cut in [start.to_vec(), MESSAGE[..5].to_vec(), long] {
+            let why = send(&cut).1.unwrap_err().to_string();
+            assert!(why.contains("incomplete"), "{why}");
+        }
     }
 
     #[test]

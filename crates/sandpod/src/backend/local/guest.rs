@@ -26,6 +26,8 @@ const UNPRIVILEGED_USER: u32 = 65534;
 const LONGEST_START: Duration = Duration::from_secs(30);
 /// The interval of checks whether a guest has started or exited.
 const END_PAUSE: Duration = Duration::from_micros(300);
+/// Maximum size of a setup message, as in `local::setup` of `sandpod_guest`.
+const MAX_SETUP_BYTES: usize = 16 << 10;
 /// The most bytes that are read of a guest's log.
 const MAX_LAST_WORDS: usize = 4096;
 
@@ -167,15 +169,22 @@ fn setup_message(options: &StartOptions, user: Option<u32>, cgroups: &Cgroups) -
     let user = user.unwrap_or_default().to_le_bytes();
     let places: String = Anchor::writable().flat_map(|place| [place, "\n"]).collect();
     let mounts: String = options.mounts.iter().map(LocalMount::line).collect();
-    [&flags[..], &tasks, &user, places.as_bytes(), cgroups.lines().as_bytes(), mounts.as_bytes()].concat()
+    let lines = format!("{places}{}{mounts}end\n", cgroups.lines());
+    [&flags[..], &tasks, &user, lines.as_bytes()].concat()
 }
 
 fn send_setup(control: &UnixStream, message: &[u8], files: [BorrowedFd<'_>; 4]) -> io::Result<()> {
+    let length = message.len();
+    if length > MAX_SETUP_BYTES {
+        return Err(io::Error::other(format!(
+            "its mounts are too many or their paths too long: they take {length} of at most {MAX_SETUP_BYTES} bytes"
+        )));
+    }
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&files));
-    sendmsg(control, &[io::IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
+    let sent = sendmsg(control, &[io::IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    if sent == length { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// Returns the end of the guest's log.
@@ -215,5 +224,20 @@ fn kill(pid: Pid, lock: &Lock) -> io::Result<()> {
     match killed {
         Err(Errno::SRCH) => Ok(()),
         killed => Ok(killed?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setup_that_is_too_long_is_not_sent() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let files = [file.as_fd(); 4];
+        let error = send_setup(&ours, &vec![0; MAX_SETUP_BYTES + 1], files).unwrap_err();
+        assert!(error.to_string().contains("take 16385 of at most 16384 bytes"), "{error}");
+        send_setup(&ours, &vec![0; MAX_SETUP_BYTES], files).unwrap();
     }
 }
