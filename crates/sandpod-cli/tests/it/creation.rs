@@ -25,6 +25,23 @@ fn a_single_file_is_mounted_and_stays_after_a_restart_of_the_guest() {
 }
 
 #[test]
+fn a_mounted_path_that_becomes_a_link_stops_the_restart() {
+    let stage = Stage::new();
+    stage.run("mkdir data secret; sandpod create --id swapped --quiet --mount data:/data");
+    stage.run("kill -KILL $(cat .local/state/sandpod/local/swapped/lock); mv data moved; ln -s secret data");
+    // The first calls may still reach the guest that is being killed.
+    let printed = stage.run(
+        "for i in $(seq 100); do printed=$(sandpod exec swapped true 2>&1); \
+         case $printed in *link*) break;; esac; sleep 0.1; done; echo \"$printed\"",
+    );
+    assert!(
+        printed.contains("data can't be mounted (a part of this path is a symbolic link now)"),
+        "{printed}"
+    );
+    stage.run("sandpod delete swapped");
+}
+
+#[test]
 fn a_link_at_a_mount_point_leads_to_nothing_on_the_machine() {
     let stage = Stage::new();
     stage.run("echo machine > victim; chmod 666 victim; mkdir data; sandpod create --id trap --quiet --mount data:/workspace/d");

@@ -152,12 +152,13 @@ impl Inner {
         if self.anchors.find(id).is_some() {
             return exists();
         }
-        let stored = Stored::new(wanted, &self.options);
+        let options = self.options.resolved()?;
+        let stored = Stored::new(wanted, &options);
         let loading = guest::load(&self.program, id).map_err(|cause| cannot_start(&cause))?;
         let Some(NewSandbox { anchor, lock, listener }) = self.anchors.take(id, &stored)? else {
             return exists();
         };
-        match loading.start_in(&self.options, &anchor, &lock, &listener) {
+        match loading.start_in(&options, &anchor, &lock, &listener) {
             Ok(started) => {
                 self.hold(id, started);
                 Ok(Some(Found { anchor, stored, is_new: true }))
@@ -199,8 +200,9 @@ impl Inner {
         let is_new = anchor.has_expired();
         let is_same = |now: &Stored| now.uid == stored.uid;
         let taken = if is_new {
+            let options = self.options.resolved()?;
             // The record first: if this process dies here, the next one finds the mark and repeats this.
-            let begun = anchor.update_if(is_same, |stored| new_generation(stored).in_manner(&self.options));
+            let begun = anchor.update_if(is_same, |stored| new_generation(stored).in_manner(&options));
             begun.and_then(|begun| begun.map(|stored| anchor.clear().map(|()| stored)).transpose())
         } else {
             anchor.update_if(is_same, |stored| stored.kept_by(&self.options).shared())

@@ -7,6 +7,7 @@ mod audit;
 mod lifecycle;
 mod logs;
 mod losses;
+mod mounts;
 mod policy;
 mod support;
 
@@ -67,6 +68,9 @@ fn main() -> ExitCode {
             a_first_command_reports_lost_files_beside_its_output,
             lost_files_are_reported_until_a_caller_receives_the_report,
             a_sandbox_created_instead_of_a_missing_one_reports_that,
+        }
+        mounts {
+            a_mounted_link_is_resolved_when_the_sandbox_is_created,
         }
         policy {
             g1_allowed_prefixes_limit_writes_and_edits_but_not_uploads_or_commands,

@@ -79,6 +79,14 @@ pub(crate) struct StartOptions {
     pub(crate) mounts: Vec<LocalMount>,
 }
 
+impl StartOptions {
+    /// Returns the options of a new sandbox, in whose mounts symbolic links are resolved.
+    pub(super) fn resolved(&self) -> Result<Self> {
+        let mounts = self.mounts.iter().map(LocalMount::resolved).collect::<Result<_>>()?;
+        Ok(Self { mounts, ..self.clone() })
+    }
+}
+
 /// A running guest. If it is owned, it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Started {

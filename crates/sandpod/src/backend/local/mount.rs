@@ -1,5 +1,6 @@
 //! Files and directories of this machine that are mounted in a local sandbox.
 
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -21,8 +22,8 @@ const RESERVED: [&str; 4] = ["/proc", "/dev", "/sys", STATE_DIR];
 /// ```
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct LocalMount {
-    /// The absolute path on this machine. The user of the sandbox needs access to it: your user, or `nobody` for a
-    /// sandbox of root.
+    /// The absolute path on this machine. Symbolic links in it are resolved when a sandbox is created. The user of the
+    /// sandbox needs access to it: your user, or `nobody` for a sandbox of root.
     pub host: PathBuf,
     /// The absolute path in the sandbox.
     pub guest: PathBuf,
@@ -56,6 +57,18 @@ impl LocalMount {
         Ok(())
     }
 
+    /// Returns this mount for a new sandbox, with the path on this machine that has no symbolic links. The guest follows
+    /// none, so that a later link cannot lead it to other files.
+    pub(super) fn resolved(&self) -> Result<Self> {
+        let host = self.host.canonicalize().map_err(|error| {
+            let cause = format!("{} can't be mounted ({error})", self.host.display());
+            super::cannot_start(&io::Error::other(cause))
+        })?;
+        let resolved = Self { host, guest: normalized(&self.guest), writable: self.writable };
+        resolved.check()?;
+        Ok(resolved)
+    }
+
     /// The line that `local::setup` of `sandpod_guest` parses.
     pub(super) fn line(&self) -> String {
         let access = if self.writable { "rw" } else { "ro" };
@@ -70,6 +83,8 @@ fn normalized(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn mount(host: &str, guest: &str) -> LocalMount {
@@ -98,6 +113,29 @@ mod tests {
         ] {
             assert!(mount(host, guest).check().is_err(), "{host} {guest}");
         }
+    }
+
+    #[test]
+    fn links_in_the_path_on_this_machine_are_resolved() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap().join("real");
+        std::fs::create_dir(&real).unwrap();
+        let link = dir.path().join("link");
+        symlink(&real, &link).unwrap();
+        let resolved = mount(link.to_str().unwrap(), "//data/./x/").resolved().unwrap();
+        assert_eq!(resolved, mount(real.to_str().unwrap(), "/data/x"));
+        assert_eq!(resolved.line(), format!("ro\t{}\t/data/x\n", real.display()));
+    }
+
+    #[test]
+    fn a_link_to_a_path_with_control_characters_or_to_nothing_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (odd, link) = (dir.path().join("a\nrw\t"), dir.path().join("link"));
+        symlink(&odd, &link).unwrap();
+        let refusal = || mount(link.to_str().unwrap(), "/data").resolved().unwrap_err();
+        assert!(refusal().message().contains("can't be mounted (No such file"), "{}", refusal());
+        std::fs::create_dir(&odd).unwrap();
+        assert!(refusal().message().contains("control characters"), "{}", refusal());
     }
 
     #[test]
