@@ -50,14 +50,19 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
         return context.output.json(&all);
     }
     for path in &paths {
-        let mut stdout = Stdout { write_error: None };
-        let downloaded = sandbox.download_to(path, &mut stdout).await;
-        if let Some(cause) = stdout.write_error {
-            return Err(Failure::local("write to stdout", &cause.into()));
-        }
-        downloaded?;
+        print_file(&sandbox, path).await?;
     }
     Ok(())
+}
+
+/// Writes the content of a file to stdout unchanged, and returns its size.
+pub(super) async fn print_file(sandbox: &Sandbox, path: &str) -> Result<u64> {
+    let mut stdout = Stdout { write_error: None };
+    let downloaded = sandbox.download_to(path, &mut stdout).await;
+    match stdout.write_error {
+        Some(cause) => Err(Failure::local("write to stdout", &cause.into())),
+        None => Ok(downloaded?),
+    }
 }
 
 async fn value(sandbox: &Sandbox, path: &str) -> Result<Value> {

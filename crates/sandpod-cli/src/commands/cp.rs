@@ -11,6 +11,7 @@ use tokio::fs::{self, File};
 use tokio::io::AsyncRead;
 
 use super::Context;
+use super::cat::print_file;
 use crate::complete::copy_paths;
 use crate::exit::{Failure, Result};
 use crate::files::{absolute, join, missing_directory, name};
@@ -28,7 +29,7 @@ const STDIO: &str = "-";
 const EXAMPLES: &str = "\
 Directories are copied recursively with their modes, times and links; links are not followed. If the destination is an \
 existing directory, the sources are copied into it; use DIRECTORY/. to copy only its content. A failed copy leaves no \
-incomplete file. A dash stands for stdin or stdout.
+incomplete file. A dash stands for stdin, or for stdout if the source is a file.
 
 Examples:
   sandpod cp script.py ID:/workspace
@@ -78,6 +79,9 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
 
 async fn copy(arguments: &Arguments, context: &Context) -> Result<TreeSummary> {
     let Some((to, sources)) = arguments.paths.split_last() else { return Ok(TreeSummary::default()) };
+    if to == STDIO {
+        context.refuse_json("stdout has the content of the file")?;
+    }
     let target = context.target()?;
     let mut copier =
         Copier { target, output: &context.output, sandbox: None, has_several: sources.len() > 1 };
@@ -142,7 +146,6 @@ impl Copier<'_> {
         }
         let from = absolute(&self.target, from)?;
         let sandbox = self.sandbox(id).await?;
-        let to = if to == Path::new(STDIO) { Path::new("/dev/stdout") } else { to };
         download(&sandbox, &from, to, self.output).await
     }
 }
@@ -235,6 +238,16 @@ async fn download(sandbox: &Sandbox, from: &str, to: &Path, output: &Output) -> 
             format!("{from} is neither a file nor a directory."),
             "Read a pipe or device with a command: `sandpod exec ID cat PATH`.",
         ));
+    }
+    // Not /dev/stdout: a download to a path replaces the file there, but stdout may be a file that others append to.
+    if to == Path::new(STDIO) {
+        if info.kind == FileKind::Directory {
+            return Err(Failure::usage(
+                format!("{from} is a directory, which cannot be written to stdout."),
+                "Name a file, or copy the directory to a path.",
+            ));
+        }
+        return Ok(one_file(print_file(sandbox, from).await?));
     }
     // The name is from the argument, not from the untrusted answer of the sandbox.
     let to = match name(from).filter(|_| !from.ends_with("/.") && to.is_dir()) {

@@ -48,6 +48,20 @@ fn cp_keeps_modes_and_replaces_the_target_of_a_link() {
 }
 
 #[test]
+fn a_copy_to_a_dash_appends_to_the_file_that_stdout_is() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id dash --quiet; sandpod exec dash -c 'mkdir d; echo new > d/f'");
+    stage.run("echo earlier > log; sandpod cp dash:d/f - --quiet >> log");
+    assert_eq!(stage.run("cat log; ls -A | grep -v '^.local$'"), "earlier\nnew\nlog\n");
+    let directory = stage.run("sandpod cp dash:d - > out; cat out");
+    assert!(directory.contains("d is a directory, which cannot be written to stdout."), "{directory}");
+    let json = stage.run("sandpod cp dash:d/f - --output json");
+    assert!(json.contains("This command has no JSON output: stdout has the content of the file."), "{json}");
+    assert!(json.ends_with("[exit 2]\n"), "{json}");
+    stage.run("sandpod delete dash");
+}
+
+#[test]
 fn an_interrupted_copy_leaves_no_temporary_file() {
     let stage = Stage::new();
     stage.run("sandpod create --id stop --quiet; sandpod exec stop -c 'mkdir d; truncate -s 4G d/large'; mkdir here");
