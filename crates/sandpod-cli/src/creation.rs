@@ -98,14 +98,21 @@ impl Creation {
         };
         if let Some(ports) = ports {
             policy["network"] = ports;
+            // A kernel that cannot limit ports would leave the network open.
+            policy["policy_required"] = json!(true);
         }
         given.insert("policy".to_owned(), policy);
         Ok(())
     }
 
+    /// Reports whether no option is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Rejects the options for a sandbox that exists, on which they have no effect.
     pub(crate) fn check_unused(&self) -> Result<()> {
-        if *self == Self::default() {
+        if self.is_empty() {
             return Ok(());
         }
         Err(Failure::usage(
@@ -168,12 +175,14 @@ fn parse_cpu(text: &str) -> Result<String, String> {
 }
 
 fn parse_mount(text: &str) -> Result<LocalMount, String> {
-    let (paths, writable) = match text.rsplit_once(':') {
-        Some((paths, "rw")) => (paths, true),
-        Some((paths, "ro")) => (paths, false),
-        _ => (text, false),
+    let parts: Vec<&str> = text.split(':').collect();
+    let (host, guest, access) = match parts[..] {
+        [host] => (host, None, "ro"),
+        [host, access @ ("ro" | "rw")] => (host, None, access),
+        [host, guest] => (host, Some(guest), "ro"),
+        [host, guest, access @ ("ro" | "rw")] => (host, Some(guest), access),
+        _ => return Err(format!("'{text}' is not a mount such as HOST, HOST:GUEST or HOST:GUEST:rw")),
     };
-    let (host, guest) = paths.split_once(':').map_or((paths, None), |(host, guest)| (host, Some(guest)));
     let host =
         Path::new(host).canonicalize().map_err(|cause| format!("'{host}' cannot be mounted: {cause}"))?;
     let name = host.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -183,7 +192,7 @@ fn parse_mount(text: &str) -> Result<LocalMount, String> {
         (_, Some(name)) => join(WORKING_DIR, &name),
         (_, None) => return Err("name the directory in the sandbox: HOST:GUEST".to_owned()),
     };
-    Ok(LocalMount { host, guest: guest.into(), writable })
+    Ok(LocalMount { host, guest: guest.into(), writable: access == "rw" })
 }
 
 /// Reads a policy: its fields, or a table `policy` of a configuration file.
@@ -245,6 +254,9 @@ mod tests {
         assert_eq!(shown("/usr:/data:ro"), entry("/usr", "/data", false));
         assert_eq!(shown("/usr:data"), entry("/usr", "/workspace/data", false));
         assert!(parse_mount("/nowhere-at-all").unwrap_err().contains("cannot be mounted"));
+        for wrong in ["/usr:/data:r0", "/usr:/data:rw,z", "/usr:/data:rw:ro", "/usr:/a:/b"] {
+            assert!(parse_mount(wrong).unwrap_err().contains("HOST:GUEST:rw"), "{wrong}");
+        }
     }
 
     #[test]
@@ -265,7 +277,8 @@ mod tests {
         let mut given = Map::new();
         let configured = |name: &str| (name == "policy").then(|| json!({ "deny_commands": ["git"] }));
         creation.add_to(&mut given, Mode::Local, configured).unwrap();
-        let policy = json!({ "deny_commands": ["git"], "network": { "connect": [443], "listen": [] } });
+        let network = json!({ "connect": [443], "listen": [] });
+        let policy = json!({ "deny_commands": ["git"], "network": network, "policy_required": true });
         assert_eq!(Value::Object(given), json!({ "block_network": false, "policy": policy }));
     }
 }
