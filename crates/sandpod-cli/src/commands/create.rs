@@ -6,12 +6,13 @@ use sandpod::SandboxRequest;
 use super::{Context, info};
 use crate::creation::Creation;
 use crate::exit::Result;
-use crate::interrupt::{Interrupts, create};
+use crate::interrupt::{Interrupts, OnExisting, create};
 use crate::target::{Labels, Lifetime};
 use crate::variables::Variables;
 
 const EXAMPLES: &str = "\
-The sandbox is kept until it is deleted or expires. If a sandbox with the id exists, it is returned unchanged.
+The sandbox is kept until it is deleted or expires. If a sandbox with the id exists, it is returned unchanged; options \
+such as --network, --mount and --env are then an error.
 
 Examples:
   sandpod create
@@ -35,15 +36,14 @@ pub(crate) struct Arguments {
 
 /// Creates a sandbox and prints its details.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
+    let env = arguments.variables.all();
+    let has_options = !arguments.creation.is_empty() || !env.is_empty();
+    let on_existing = if has_options { OnExisting::RejectOptions } else { OnExisting::Return };
     let target = context.creating_target(arguments.creation)?;
     let mut interrupts = Interrupts::listen()?;
     let provider = target.creating_provider(Lifetime::Persistent).await?;
-    let request = SandboxRequest {
-        id: arguments.id,
-        env: arguments.variables.all(),
-        ..target.request(&arguments.labels)
-    };
-    let handle = create(&provider, request, &mut interrupts, &context.output).await?;
+    let request = SandboxRequest { id: arguments.id, env, ..target.request(&arguments.labels) };
+    let handle = create(&provider, request, on_existing, &mut interrupts, &context.output).await?;
     let created = provider.info(handle.id.as_str()).await;
     let created =
         created.inspect_err(|_| context.output.note(&format!("sandbox {} was created", handle.id)))?;

@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use sandpod::{ErrorKind, Mode, Provider, SandboxHandle, SandboxRequest};
+use sandpod::{Mode, Provider, SandboxHandle, SandboxRequest};
 
 use super::Context;
 use super::cp::copy_in;
 use super::exec::{self, Finished, Keeping, Running};
 use crate::creation::Creation;
 use crate::exit::{Failure, Result};
-use crate::interrupt::{Interrupts, create};
+use crate::interrupt::{Interrupts, OnExisting, create};
 use crate::output::Output;
-use crate::target::{Labels, Lifetime, Target, find};
+use crate::target::{Labels, Lifetime, Target};
 use crate::words::CommandWords;
 
 /// The idle TTL of a sandbox without a configured TTL, in case we cannot delete it. A running command that we follow counts
@@ -95,17 +95,7 @@ pub(super) async fn in_new_sandbox(
         request.idle_ttl = Some(IDLE_TTL);
         request.ttl = (target.mode == Mode::AgentSandbox).then_some(CLAIM_TTL);
     }
-    if let Some(id) = &request.id
-        && interrupts.unless_interrupted(find(&provider, id)).await.map_err(Failure::before_start)?.is_some()
-    {
-        return Err(Failure::new(
-            ErrorKind::AlreadyExists,
-            format!("Sandbox {id} exists already."),
-            format!("Run the command in it with `sandpod exec {id}`, or choose another id."),
-        )
-        .before_start());
-    }
-    let handle = create(&provider, request, &mut interrupts, output).await;
+    let handle = create(&provider, request, OnExisting::Reject, &mut interrupts, output).await;
     let handle = handle.map_err(Failure::before_start)?;
     let ran = work(&handle, &mut interrupts, output).await;
     delete(&provider, handle.id.as_str(), &mut interrupts, output).await;

@@ -166,6 +166,44 @@ fn run_copies_a_directory_into_the_working_directory() {
 }
 
 #[test]
+fn of_two_runs_with_one_id_at_once_only_one_uses_the_sandbox() {
+    let stage = Stage::new();
+    // The command continues until the other run has ended.
+    let line = "for i in $(seq 600); do [ -e /o/ended ] && break; sleep 0.1; done";
+    let run = |name: &str| {
+        format!(
+            "(sandpod run --id web --mount o:/o '{line}'; echo $? > {name}; touch o/ended) > out-{name} 2>&1"
+        )
+    };
+    stage.run(&format!("mkdir o; {} & {}; wait", run("a"), run("b")));
+    let codes = stage.run("cat a b | sort -n");
+    assert_eq!(codes, "0\n125\n", "{}", stage.run("cat out-a out-b"));
+    assert!(stage.run("cat out-a out-b").contains("Sandbox web exists already"));
+    assert_eq!(stage.run("sandpod list --quiet"), "");
+}
+
+#[test]
+fn options_of_a_new_sandbox_are_refused_for_one_that_exists() {
+    let stage = Stage::new();
+    stage.run("sandpod create --id web --quiet");
+    for options in ["--network=open", "--memory 64Mi", "--mount /usr", "-e A=1"] {
+        let printed = stage.run(&format!("sandpod create --id web {options}"));
+        assert!(printed.contains("Sandbox web exists already, and options"), "{options}: {printed}");
+        assert!(printed.contains("`sandpod delete web`") && printed.ends_with("[exit 4]\n"), "{printed}");
+    }
+    stage.run("kill -KILL $(cat .local/state/sandpod/local/web/lock)");
+    stage.run("until sandpod info web | grep -q lost; do sleep 0.1; done");
+    let printed = stage.run("sandpod create --id web -e A=1");
+    assert!(printed.contains("exists already, and options"), "{printed}");
+    let printed = stage.run("sandpod create --id web --quiet; sandpod create --id web | head -1");
+    assert!(printed.contains("sandbox web exists already and is unchanged"), "{printed}");
+    stage.run("sandpod delete web; sandpod create --id short --ttl 1s --quiet");
+    stage.run("until sandpod info short | grep -q terminated; do sleep 0.1; done");
+    assert_eq!(stage.run("sandpod create --id short -e A=1 --quiet"), "short\n");
+    stage.run("sandpod delete short");
+}
+
+#[test]
 fn run_does_not_use_or_delete_a_sandbox_that_exists() {
     let stage = Stage::new();
     stage.run("sandpod create --name mine --quiet");
