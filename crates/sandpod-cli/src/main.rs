@@ -19,6 +19,7 @@ mod follow;
 mod help;
 mod interactive;
 mod interrupt;
+mod line;
 mod manifest;
 mod output;
 mod processes;

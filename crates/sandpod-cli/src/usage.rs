@@ -7,6 +7,7 @@ use sandpod::Escaped;
 use sandpod_text::nearest;
 
 use crate::command_line;
+use crate::line::positionals;
 use crate::output::print_to_stderr;
 
 /// Tips for unknown arguments, by command.
@@ -54,9 +55,8 @@ const STOP_TIP: &str = "sandboxes run until they are deleted: sandpod delete ID 
 
 /// Adds the command on sandboxes that was probably meant by a command on files or processes without an id.
 fn suggest_command_for_sandboxes(error: &mut clap::Error) {
-    let typed = |word: String| SANDBOX_COMMANDS.iter().find(|(command, _)| *command == word);
-    if let Some((_, tip)) = arguments().find_map(typed) {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*tip).into()]));
+    if let Some(tip) = tip(&SANDBOX_COMMANDS, arguments()) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
 }
 
@@ -88,7 +88,7 @@ fn suggest_argument(error: &mut clap::Error) {
     if text(error, ContextKind::SuggestedArg).is_some_and(|arg| nearest(&given, [arg.as_str()]).is_none()) {
         error.remove(ContextKind::SuggestedArg);
     }
-    if let Some(tip) = tip(arguments().take_while(|word| word != "--")) {
+    if let Some(tip) = tip(&TIPS, arguments()) {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
 }
@@ -105,23 +105,33 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-fn tip(mut arguments: impl Iterator<Item = String>) -> Option<&'static str> {
-    arguments.find_map(|word| Some(TIPS.iter().find(|(command, _)| *command == word)?.1))
+/// Returns the tip for the command of these arguments.
+fn tip(tips: &[(&str, &'static str)], arguments: impl Iterator<Item = String>) -> Option<&'static str> {
+    let typed = positionals(arguments).into_iter().next()?;
+    tips.iter().find(|(command, _)| *command == typed).map(|(_, tip)| *tip)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words(line: &str) -> impl Iterator<Item = String> {
+        line.split(' ').map(str::to_owned)
+    }
+
     fn tip_for(line: &str) -> Option<&'static str> {
-        tip(line.split(' ').map(str::to_owned))
+        tip(&TIPS, words(line))
     }
 
     #[test]
-    fn the_tip_is_that_of_the_first_command_with_a_tip() {
+    fn the_tip_is_that_of_the_subcommand() {
         assert!(tip_for("--mode local run ls -l").is_some_and(|tip| tip.contains("sandpod run ls -l")));
         assert!(tip_for("kill demo -9 p1").is_some_and(|tip| tip.contains("--signal 9")));
-        assert_eq!(tip_for("list -z"), None);
+        for other in ["list -z", "logs run -z", "--namespace run list -z"] {
+            assert_eq!(tip_for(other), None, "{other}");
+        }
+        assert!(tip(&SANDBOX_COMMANDS, words("-n x ps")).is_some());
+        assert_eq!(tip(&SANDBOX_COMMANDS, words("write ps")), None);
     }
 
     #[test]
