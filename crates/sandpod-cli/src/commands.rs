@@ -48,12 +48,13 @@ pub(crate) struct Context {
 impl Context {
     /// Resolves the options, variables and configuration file.
     pub(crate) fn target(&self) -> Result<Target> {
-        Target::new(self.options.clone())
+        self.creating_target(Creation::default())
     }
 
     /// Resolves them for a command that creates a sandbox with these options.
     pub(crate) fn creating_target(&self, creation: Creation) -> Result<Target> {
-        Target::new(Options { creation, ..self.options.clone() })
+        let notes_ids = !self.output.is_quiet() && !self.output.is_json();
+        Target::new(Options { creation, notes_ids, ..self.options.clone() })
     }
 
     /// Rejects `--output json` for a command whose output is no value.

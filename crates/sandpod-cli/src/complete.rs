@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
-use sandpod::{FileKind, Sandbox};
+use sandpod::{FileKind, Sandbox, Status};
 
 use crate::files::absolute;
+use crate::line::positionals;
 use crate::target::{Lifetime, Options, Target, ids};
 
 /// The time after which a completion gives up.
@@ -80,7 +81,7 @@ fn answer(find: impl AsyncFnOnce(Target) -> Candidates) -> Vec<CompletionCandida
 
 async fn complete_ids(target: &Target, typed: &str, suffix: &str) -> Candidates {
     let provider = target.provider(Lifetime::Persistent).await.ok()?;
-    let ids = ids(&provider).await.into_iter().filter(|id| id.starts_with(typed));
+    let ids = ids(&provider).await.unwrap_or_default().into_iter().filter(|id| id.starts_with(typed));
     Some(ids.map(|id| CompletionCandidate::new(format!("{id}{suffix}"))).collect())
 }
 
@@ -109,9 +110,14 @@ async fn complete_path(target: &Target, sandbox: &Sandbox, before: &str, typed: 
     Some(matching.collect())
 }
 
+/// Connects to a running sandbox. A completion must not start the guest of another one.
 async fn sandbox(target: &Target, id: &str) -> Option<Sandbox> {
     let provider = target.provider(Lifetime::Persistent).await.ok()?;
-    Some(target.reconnect(&provider, id).await.ok()?.sandbox)
+    let info = target.info(&provider, id).await.ok()?;
+    if info.status != Status::Running {
+        return None;
+    }
+    Some(provider.reconnect(info.id.as_str()).await.ok()?.sandbox)
 }
 
 /// The id before the completed word, where the shell splits words at colons, as bash does.
@@ -149,13 +155,10 @@ fn options(words: &[OsString]) -> Options {
     options
 }
 
-/// The id on the line: the first word after the command that is no option.
+/// The id on the line: the first argument of the command.
 fn typed_id() -> Option<String> {
-    let line = crate::command_line();
     let words = words();
-    let words = words.iter().map(|word| word.to_string_lossy().into_owned());
-    let mut after = words.skip_while(|word| line.find_subcommand(word).is_none()).skip(1);
-    after.find(|word| !word.starts_with('-'))
+    positionals(words.iter().map(|word| word.to_string_lossy().into_owned())).into_iter().nth(1)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::creation::Creation;
 use crate::exit::{Failure, Result};
+use crate::output::print_to_stderr;
 use crate::time::parse_lifetime;
 
 /// The only argument of this program when it is the guest of a local sandbox.
@@ -77,6 +78,9 @@ pub(crate) struct Options {
     /// The options of a command that creates a sandbox.
     #[arg(skip)]
     pub(crate) creation: Creation,
+    /// Whether the id for a beginning of an id is printed.
+    #[arg(skip)]
+    pub(crate) notes_ids: bool,
 }
 
 // The labels after commands that create or list sandboxes. No doc comment: it would replace the help of the command.
@@ -255,7 +259,7 @@ impl Target {
         Ok(handle)
     }
 
-    /// Connects to the sandbox `id`, or whose id begins with it, without printing its notices, for commands that use no
+    /// Connects to the sandbox `id`, or whose generated id begins with it, without printing its notices, for commands that use no
     /// files of it.
     pub(crate) async fn reconnect(&self, provider: &Provider, id: &str) -> Result<SandboxHandle> {
         match provider.reconnect(id).await {
@@ -268,7 +272,7 @@ impl Target {
         }
     }
 
-    /// Returns the details of the sandbox `id`, or whose id begins with it.
+    /// Returns the details of the sandbox `id`, or whose generated id begins with it.
     pub(crate) async fn info(&self, provider: &Provider, id: &str) -> Result<SandboxInfo> {
         match provider.info(id).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -279,18 +283,23 @@ impl Target {
         }
     }
 
-    /// Returns the id that begins with `id`, which is not itself an id.
+    /// Returns the generated id that begins with `id`, which is not itself an id, and prints a note.
     async fn completed(&self, provider: &Provider, id: &str, message: &str) -> Result<String> {
-        let ids = ids(provider).await;
-        match complete(id, &ids, Prefixes::OfAll)? {
-            Some(found) => Ok(found.to_owned()),
+        let ids = ids(provider).await?;
+        match complete(id, &ids)? {
+            Some(found) => {
+                if self.options.notes_ids {
+                    print_to_stderr(&format!("using sandbox {found}"));
+                }
+                Ok(found.to_owned())
+            }
             None => Err(Failure::new(ErrorKind::NotFound, message, self.suggestion(provider, id).await)),
         }
     }
 
     /// The next step for an unknown id: a similar id, if there is one.
     pub(crate) async fn suggestion(&self, provider: &Provider, id: &str) -> String {
-        let ids = ids(provider).await;
+        let ids = ids(provider).await.unwrap_or_default();
         match nearest(id, ids.iter().map(String::as_str).filter(|other| *other != id)) {
             Some(nearest) => format!("Did you mean '{nearest}'?"),
             None => format!(
@@ -320,25 +329,12 @@ fn check_platform(mode: Mode, os: &str) -> Result<()> {
     ))
 }
 
-/// Which ids may be shortened.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Prefixes {
-    /// All ids.
-    OfAll,
-    /// Generated ids. A chosen id that begins like a deleted one must not be deleted in its place.
-    OfGenerated,
-}
-
-/// Returns the only id that begins with `given`; a generated id also without its `sp-`.
-pub(crate) fn complete<'a>(given: &str, ids: &'a [String], prefixes: Prefixes) -> Result<Option<&'a str>> {
-    let fits = |id: &&'a str| match id.strip_prefix("sp-").filter(|digits| is_generated(digits)) {
-        Some(digits) => id.starts_with(given) || digits.starts_with(given),
-        // `job-1` does not mean `job-10`.
-        None => id.strip_prefix(given).is_some_and(|rest| {
-            let is_number = given.ends_with(|last: char| last.is_ascii_digit());
-            prefixes == Prefixes::OfAll
-                && !(is_number && rest.starts_with(|next: char| next.is_ascii_digit()))
-        }),
+/// Returns the only generated id that begins with `given`, with or without its `sp-`. A chosen id must be complete: a command
+/// for `web`, which is gone, must not use `web-2`.
+pub(crate) fn complete<'a>(given: &str, ids: &'a [String]) -> Result<Option<&'a str>> {
+    let fits = |id: &&'a str| {
+        let digits = id.strip_prefix("sp-").filter(|digits| is_generated(digits));
+        digits.is_some_and(|digits| id.starts_with(given) || digits.starts_with(given))
     };
     let found: Vec<&str> =
         ids.iter().map(String::as_str).filter(fits).filter(|_| !given.is_empty()).collect();
@@ -356,23 +352,24 @@ pub(crate) fn complete<'a>(given: &str, ids: &'a [String], prefixes: Prefixes) -
     }
 }
 
+/// Reports whether these are the digits of a generated id: 8 of `sandpod`, or 26 of the library, in base32.
 fn is_generated(digits: &str) -> bool {
     [8, 26].contains(&digits.len())
         && digits.bytes().all(|digit| digit.is_ascii_lowercase() || (b'2'..=b'7').contains(&digit))
 }
 
-/// Returns the ids of all sandboxes, as far as they can be listed.
-pub(crate) async fn ids(provider: &Provider) -> Vec<String> {
+/// Returns the ids of all sandboxes.
+pub(crate) async fn ids(provider: &Provider) -> Result<Vec<String>> {
     let mut options = ListOptions::default();
     let mut ids = Vec::new();
-    while let Ok(page) = provider.list(options.clone()).await {
+    loop {
+        let page = provider.list(options.clone()).await?;
         ids.extend(page.sandboxes.iter().map(|info| info.id.to_string()));
         options.cursor = page.cursor;
         if options.cursor.is_none() {
-            break;
+            return Ok(ids);
         }
     }
-    ids
 }
 
 /// Converts an error of the library, and adds the command or flag to its next step.
@@ -479,19 +476,14 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_an_id_is_enough_if_only_one_id_has_it() {
+    fn the_beginning_of_a_generated_id_is_enough_if_only_one_id_has_it() {
         let ids = ["sp-abcd2345", "sp-abxy2345", "work", "job-10"].map(str::to_owned);
-        let found = |given| complete(given, &ids, Prefixes::OfAll).unwrap();
+        let found = |given| complete(given, &ids).unwrap();
         assert_eq!(found("sp-abc"), Some("sp-abcd2345"));
         assert_eq!(found("abx"), Some("sp-abxy2345"));
-        assert_eq!(
-            (found("wo"), found("job"), found("job-1"), found("x"), found("")),
-            (Some("work"), Some("job-10"), None, None, None)
-        );
-        let ambiguous = complete("ab", &ids, Prefixes::OfAll).unwrap_err().to_string();
+        assert_eq!(["wo", "job", "job-1", "x", ""].map(found), [None; 5]);
+        let ambiguous = complete("ab", &ids).unwrap_err().to_string();
         assert!(ambiguous.contains("beginning of 2 ids: sp-abcd2345, sp-abxy2345."), "{ambiguous}");
-        let deleted = |given| complete(given, &ids, Prefixes::OfGenerated).unwrap();
-        assert_eq!((deleted("wo"), deleted("sp-abc")), (None, Some("sp-abcd2345")));
     }
 
     #[test]

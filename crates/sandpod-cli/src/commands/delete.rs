@@ -12,16 +12,23 @@ use super::list::all;
 use crate::complete::sandboxes;
 use crate::exit::{Failure, Result};
 use crate::output::Output;
-use crate::target::{Labels, Lifetime, Prefixes, Target, complete, find, ids};
+use crate::target::{Labels, Lifetime, Target, complete, find, ids};
+
+/// The digits that the beginning of a generated id must have here.
+const MIN_DIGITS: usize = 4;
 
 const EXAMPLES: &str = "\
-Deleting a sandbox that does not exist succeeds, with a message. The beginning of a generated id (sp-…) is enough; an id \
-that was chosen must be complete.
+Deleting a sandbox that does not exist succeeds, with a message. The beginning of a generated id is enough if it has \
+sp- and at least 4 more characters; an id that was chosen must be complete. A generated id is sp- and 8 or 26 \
+letters and digits from 2 to 7.
+
+--all asks for confirmation on a terminal, and requires --force elsewhere.
 
 Examples:
   sandpod delete ID
   sandpod delete --no-wait ID OTHER
-  sandpod delete --all --label team=search";
+  sandpod delete --all --label team=search
+  sandpod delete --all --force";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,7 +39,7 @@ pub(crate) struct Arguments {
     /// Delete all sandboxes of the mode and namespace, or those with the labels
     #[arg(long, short, conflicts_with = "ids")]
     all: bool,
-    /// Neither ask before --all nor report missing sandboxes
+    /// Neither ask before --all nor report missing sandboxes; required for --all without a terminal
     #[arg(long, short)]
     force: bool,
     /// Return before the deletion is complete
@@ -45,6 +52,7 @@ pub(crate) struct Arguments {
 /// Deletes the sandboxes concurrently.
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     let target = context.target()?;
+    check(&arguments, &target)?;
     let provider = target.provider(Lifetime::Persistent).await?;
     let wanted = if arguments.all {
         let Some(ids) = everything(&arguments, &target, &provider).await? else { return Ok(()) };
@@ -52,9 +60,12 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     } else {
         arguments.ids.clone()
     };
-    let deleting = wanted.iter().map(async |id| {
-        let (id, existed) = resolved(&provider, id).await?;
+    let deleting = wanted.iter().map(async |given| {
+        let (id, existed) = resolved(&provider, given).await?;
         provider.delete(&id, !arguments.no_wait).await?;
+        if id != *given && !context.output.is_json() {
+            context.output.note(&format!("deleted: {id}"));
+        }
         Ok::<_, Failure>((id, existed))
     });
     let (mut deleted, mut missing) = (Vec::new(), Vec::new());
@@ -72,6 +83,28 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<()> {
     context.output.value(&json!({ "deleted": deleted, "not_found": missing }), String::new)
 }
 
+/// Rejects options that select more sandboxes than the user may have meant.
+fn check(arguments: &Arguments, target: &Target) -> Result<()> {
+    if !arguments.all && !target.labels(&arguments.labels).is_empty() {
+        return Err(Failure::usage(
+            "Option --label requires --all.",
+            "Add --all to delete the sandboxes with the labels, or omit --label.",
+        ));
+    }
+    if arguments.all && !arguments.force && !is_interactive() {
+        return Err(Failure::usage(
+            "`sandpod delete --all` asks for confirmation, but stdin or stderr is no terminal.",
+            "Add --force to delete the sandboxes without confirmation.",
+        ));
+    }
+    Ok(())
+}
+
+/// Reports whether the user can confirm.
+fn is_interactive() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
 fn report_all(deleted: &[String], output: &Output) {
     match deleted {
         [] => output.note("there are no sandboxes to delete"),
@@ -85,8 +118,11 @@ async fn resolved(provider: &Provider, id: &str) -> Result<(String, bool)> {
     if !matches!(find(provider, id).await, Ok(None)) {
         return Ok((id.to_owned(), true));
     }
-    let ids = ids(provider).await;
-    let found = complete(id, &ids, Prefixes::OfGenerated)?;
+    if id.strip_prefix("sp-").is_none_or(|digits| digits.len() < MIN_DIGITS) {
+        return Ok((id.to_owned(), false));
+    }
+    let ids = ids(provider).await?;
+    let found = complete(id, &ids)?;
     Ok(found.map_or_else(|| (id.to_owned(), false), |id| (id.to_owned(), true)))
 }
 
@@ -100,7 +136,7 @@ async fn everything(
     // Pods that wait in a pool are no sandboxes yet.
     let ids: Vec<String> =
         all.iter().filter(|info| info.status != Status::Warm).map(|info| info.id.to_string()).collect();
-    let asks = !arguments.force && !ids.is_empty() && io::stdin().is_terminal() && io::stderr().is_terminal();
+    let asks = !arguments.force && !ids.is_empty();
     if asks && !is_confirmed(&format!("Delete {} sandboxes of {} mode? [y/N] ", ids.len(), target.mode)) {
         return Ok(None);
     }
