@@ -52,10 +52,17 @@ Set-up and operation:
 const CREATING: [&str; 3] = ["run", "create", "shell"];
 /// Options of new sandboxes, which other commands accept and ignore.
 const OF_NEW_SANDBOXES: [&str; 5] = ["image", "template", "warm_pool", "ttl", "idle_ttl"];
-/// Options of connections to guests in a cluster, which are usually configured.
+/// Options of connections to guests in a cluster.
 const OF_CONNECTIONS: [&str; 4] = ["connection_mode", "gateway_name", "gateway_namespace", "api_url"];
 /// Options that select a cluster.
 const OF_CLUSTERS: [&str; 3] = ["namespace", "context", "kubeconfig"];
+/// Commands that connect to a guest, beside those that create sandboxes.
+const CONNECTING: [&str; 15] = [
+    "exec", "ps", "logs", "attach", "kill", "stats", "resume", "cp", "ls", "cat", "write", "rm", "mv",
+    "grep", "glob",
+];
+/// Commands that show or check the whole configuration.
+const CONFIGURING: [&str; 2] = ["config", "doctor"];
 /// Commands that print a text and use no sandbox.
 const PRINTING: [&str; 1] = ["completions"];
 
@@ -78,10 +85,13 @@ fn without_list(mut line: Command) -> Command {
 }
 
 fn for_command(line: Command, command: &str) -> Command {
-    let is_creating = CREATING.contains(&command);
+    let has_all = CREATING.contains(&command) || CONFIGURING.contains(&command);
     let is_shown = |option: &str| {
-        if OF_NEW_SANDBOXES.contains(&option) || OF_CONNECTIONS.contains(&option) {
-            return is_creating || ["config", "doctor"].contains(&command);
+        if OF_NEW_SANDBOXES.contains(&option) {
+            return has_all || (option, command) == ("image", "manifests");
+        }
+        if OF_CONNECTIONS.contains(&option) {
+            return has_all || CONNECTING.contains(&command);
         }
         !OF_CLUSTERS.contains(&option) || !PRINTING.contains(&command)
     };
@@ -112,11 +122,13 @@ mod tests {
         };
         assert!(
             is_hidden("ls", "image")
-                && is_hidden("ls", "gateway_name")
+                && is_hidden("list", "gateway_name")
+                && is_hidden("manifests", "ttl")
                 && is_hidden("completions", "context")
         );
         assert!(
             !is_hidden("ls", "namespace") && !is_hidden("run", "image") && !is_hidden("create", "api_url")
         );
+        assert!(!is_hidden("manifests", "image") && !is_hidden("exec", "connection_mode"));
     }
 }
