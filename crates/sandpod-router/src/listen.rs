@@ -153,11 +153,10 @@ async fn serve_stream(
     }
     // A request in flight ends, and no other begins.
     serving.as_mut().graceful_shutdown();
+    let limit = if first.is_cancelled() { REFUSED_TIMEOUT } else { FIRST_HEAD_TIMEOUT };
     tokio::select! {
         ended = serving => note_end(ended),
-        () = expired(&admitted, REFUSED_TIMEOUT) => {
-            tracing::debug!("a connection whose requests were all refused was closed");
-        }
+        () = expired(&admitted, limit) => tracing::debug!("a connection without an admitted request was closed"),
     }
 }
 

@@ -90,7 +90,7 @@ struct Record {
     _in_flight: metrics::InFlight,
 }
 
-/// What is known about a request after its authorization.
+/// The fields of a [`Record`] that are known after the authorization.
 #[derive(Default)]
 struct Note {
     /// Empty unless the request is admitted and its sandbox exists: a caller cannot make series of metrics.
