@@ -112,7 +112,7 @@ struct NewId {
 }
 
 impl NewId {
-    /// Reports whether the sandbox with the id is the one that this process creates, as far as the label tells.
+    /// Reports whether the sandbox with the id has the label of the creation by this process.
     async fn is_ours(&self, provider: &Provider) -> Result<bool> {
         let Some(creation) = &self.creation else { return Ok(true) };
         let found = find(provider, self.id.as_str()).await?;
