@@ -1,6 +1,6 @@
-/** Gives the local sandboxes and files of a test run a directory of their own, and fails if the tests leave a sandbox. */
+/** Gives the local sandboxes of a test run a directory of their own, and fails if the tests leave one there. */
 
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { KubernetesProvider } from "../dist/esm/index.js";
@@ -9,8 +9,6 @@ export async function setup(): Promise<() => Promise<void>> {
   const directory = await mkdtemp(join(tmpdir(), "sandpod-node-tests-"));
   // Read by this process, by the workers and by their child processes.
   process.env.XDG_STATE_HOME = directory;
-  process.env.TMPDIR = join(directory, "tmp");
-  await mkdir(process.env.TMPDIR);
   return async () => {
     const provider = new KubernetesProvider({ mode: "local" });
     const left: string[] = [];
