@@ -2,13 +2,16 @@
 
 /// The longest pattern and path for which the reference is fast enough.
 const MOST_CHARACTERS: usize = 40;
+/// The most stars: the possible matches grow exponentially with them.
+const MOST_STARS: usize = 6;
 /// The most alternatives of braces; the guest refuses more, too.
 const MOST_ALTERNATIVES: usize = 256;
 
 /// Reports whether a pattern that the guest accepts matches a path of these names; none if that takes too long.
 pub(super) fn means(pattern: &str, names: &[&str]) -> Option<bool> {
     let length = names.iter().map(|name| name.chars().count() + 1).sum::<usize>();
-    if pattern.chars().count() > MOST_CHARACTERS || length > MOST_CHARACTERS {
+    let stars = pattern.matches('*').count();
+    if pattern.chars().count() > MOST_CHARACTERS || length > MOST_CHARACTERS || stars > MOST_STARS {
         return None;
     }
     let by_name = !pattern.contains('/');
