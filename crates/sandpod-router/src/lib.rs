@@ -1,4 +1,4 @@
-//! The front door to sandboxes of agent-sandbox: a proxy for HTTP, WebSocket and gRPC.
+//! A router for sandboxes of agent-sandbox: a proxy for HTTP, WebSocket and gRPC.
 //!
 //! It accepts the requests of agent-sandbox's own router ([`Target`]), so the clients of that router work unchanged. It
 //! differs where that router is unsafe or loses requests: each request proves its caller and the right to the sandbox

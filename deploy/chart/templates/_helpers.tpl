@@ -54,3 +54,14 @@ words to replace as "replace".
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{/*
+Sets where a Pod runs and how its images are pulled, and renders nothing. Takes the root as "root", the Pod's spec as "pod", and the
+values of its program or template as "values".
+*/}}
+{{- define "sandpod.schedule" -}}
+{{- $pod := .pod }}
+{{- with .values.nodeSelector }}{{ $_ := set $pod "nodeSelector" . }}{{ end }}
+{{- with .values.tolerations }}{{ $_ := set $pod "tolerations" . }}{{ end }}
+{{- with .root.Values.images.pullSecrets }}{{ $_ := set $pod "imagePullSecrets" . }}{{ end }}
+{{- end }}
